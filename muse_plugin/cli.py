@@ -1,0 +1,167 @@
+"""One command, ``muse-plugin``, with sub-commands that are imported only when they are asked for.
+
+``muse_plugin_command`` loads this file by its path, without importing the package: that would import fairseq, which
+takes seconds and is impossible on the machine where ``muse-plugin doctor`` is needed most. Therefore nothing but the
+standard library is imported here at the top.
+
+To add a sub-command, add a line to ``COMMANDS``. Its module defines ``add_arguments(parser)`` and ``run(args) -> int``.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, Optional
+
+PACKAGE_FOLDER = Path(__file__).resolve().parent
+
+# What a sub-command raises to tell the user something; any other exception is a defect and keeps its traceback.
+USER_ERRORS = (
+    ValueError,
+    NotImplementedError,
+    ImportError,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+class Command(NamedTuple):
+    """A line of the table of sub-commands.
+
+    Attributes:
+        module: where ``add_arguments`` and ``run`` are defined, as ``muse_plugin.<module>``.
+        help: one line for ``muse-plugin --help``.
+        standalone: if true, the module needs only the standard library and is loaded without importing the package.
+    """
+
+    module: str
+    help: str
+    standalone: bool = False
+
+
+COMMANDS = {
+    "path": Command("cli", "print the folder of this package, for fairseq's --user-dir", standalone=True),
+    "doctor": Command("doctor", "check what is installed and say what each missing thing costs", standalone=True),
+    "average": Command("checkpoints.averaging", "average several checkpoints of one training run into one"),
+    "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
+    "translate": Command("translation.translate", "translate raw sentences from standard input"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin path``: there are none."""
+    parser.description = 'Print the folder of this package: fairseq-train --user-dir "$(muse-plugin path)" ...'
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the folder of this package; the body of ``muse-plugin path``."""
+    print(PACKAGE_FOLDER)
+    return 0
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs one sub-command.
+
+    Args:
+        argv: the words after ``muse-plugin``; those of this process if None.
+
+    Returns:
+        The exit code: what the sub-command returned, or 2 if it could not be started or refused its input.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser, subparsers = _build_parser()
+    name = next((word for word in words if not word.startswith("-")), "")
+    command = COMMANDS.get(name)
+    module = None
+    try:
+        if command is not None:
+            try:
+                module = _load_module(command)
+            except ImportError as error:
+                if _keeps_traceback(words):
+                    raise
+                return _report(name, f"it cannot start: {error}; 'muse-plugin doctor' says what is missing.")
+            module.add_arguments(subparsers[name])
+        args = parser.parse_args(words)
+    except SystemExit as stop:  # argparse has printed its message or the help text
+        return stop.code if isinstance(stop.code, int) else 2
+    if module is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return int(module.run(args))
+    except USER_ERRORS as error:
+        if args.traceback:
+            raise
+        return _report(name, str(error))
+
+
+def _build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    parser = argparse.ArgumentParser(prog="muse-plugin", description="Tools around the MUSE models for fairseq.")
+    parser.add_argument("--version", action="version", version=f"muse-plugin {read_version()}")
+    parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
+    choices = parser.add_subparsers(title="commands", metavar="COMMAND")
+    subparsers = {name: choices.add_parser(name, help=command.help) for name, command in COMMANDS.items()}
+    return parser, subparsers
+
+
+def read_version() -> str:
+    """Reads the version from the package's ``__init__.py`` without executing it."""
+    text = (PACKAGE_FOLDER / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "([^"]+)"$', text, flags=re.MULTILINE)
+    return match[1] if match else "unknown"
+
+
+def _load_module(command: Command) -> ModuleType:
+    name = f"{PACKAGE_FOLDER.name}.{command.module}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if command.standalone:
+        return load_file(PACKAGE_FOLDER / f"{command.module}.py")
+    if PACKAGE_FOLDER.name not in sys.modules and importlib.util.find_spec(PACKAGE_FOLDER.name) is None:
+        sys.path.insert(0, str(PACKAGE_FOLDER.parent))  # a checkout that is not installed
+    return importlib.import_module(name)
+
+
+def load_file(path: Path) -> ModuleType:
+    """Executes a Python file as a module of its own, outside any package.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The module, named ``_muse_plugin_<file name>``.
+
+    Raises:
+        ImportError: if ``path`` is no Python file.
+    """
+    name = f"_muse_plugin_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"a sub-command must be a Python file, but got {path}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _keeps_traceback(words: Sequence[str]) -> bool:
+    return "--traceback" in words
+
+
+def _report(name: str, sentence: str) -> int:
+    print(f"muse-plugin {name}: error: {sentence}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# To be sourced: which Python environment the scripts of this repository use.
+#
+#   . scripts/environment.sh
+#   enter_environment        # afterwards `python`, `fairseq-train`, `muse-plugin` are those of the environment
+#
+# An active virtual environment wins, then an active conda environment other than base, then .venv in the repository.
+
+muse_plugin_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+
+find_environment() {
+  if [[ -n "${VIRTUAL_ENV:-}" ]]; then
+    printf '%s\n' "$VIRTUAL_ENV"
+  elif [[ -n "${CONDA_PREFIX:-}" && "${CONDA_DEFAULT_ENV:-base}" != base ]]; then
+    printf '%s\n' "$CONDA_PREFIX"
+  else
+    printf '%s\n' "$muse_plugin_root/.venv"
+  fi
+}
+
+enter_environment() {
+  local prefix
+  prefix=$(find_environment)
+  if [[ ! -x "$prefix/bin/python" ]]; then
+    printf 'There is no Python in %s; run: bash %q\n' "$prefix" "$muse_plugin_root/scripts/setup.sh" >&2
+    return 1
+  fi
+  export PATH="$prefix/bin:$PATH"
+  hash -r
+}

@@ -1,0 +1,138 @@
+"""Answers the questions of ``setup.sh`` about the environment that it runs in; standard library only.
+
+requirements: what muse_plugin needs besides torch and fairseq, one per line.
+fairseq: the pinned fairseq requirement.
+has-compiled-fairseq: exit code 0 if fairseq's compiled extensions are there.
+is-current FILE: exit code 0 if nothing has to be installed since ``mark-current FILE``.
+mark-current FILE: writes a digest of what was installed.
+forget-damaged: makes pip reinstall packages whose installation was cut off.
+"""
+
+import hashlib
+import importlib.metadata as metadata
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WATCHED = [
+    "setup.py",
+    "pyproject.toml",
+    "muse_plugin/__init__.py",  # the version
+    "scripts/requirements-fairseq.txt",
+    "scripts/setup.sh",
+    "scripts/inspect_installation.py",
+]
+EXTRA = "dev"
+SEPARATELY = ("torch", "fairseq-fixed")
+
+
+def read_plugin_requirements():
+    """Reads what the installed muse_plugin asks for, the tools for its tests included."""
+    required = []
+    for line in metadata.requires("muse_plugin") or []:
+        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        if not marker or re.fullmatch(rf"extra == ['\"]{EXTRA}['\"]", marker):
+            required.append(requirement)
+    return required
+
+
+def read_name(requirement):
+    """Returns the distribution's name in ``name>=1.0``."""
+    return re.match(r"[A-Za-z0-9._-]+", requirement)[0]
+
+
+def read_fairseq_requirements():
+    """Reads the list of what fairseq needs."""
+    lines = (ROOT / "scripts" / "requirements-fairseq.txt").read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def describe_installation():
+    """Digests everything whose change calls for a new installation."""
+    digest = hashlib.sha256()
+    for name in WATCHED:
+        digest.update((ROOT / name).read_bytes() + b"\0")
+    for fact in (sys.version, sys.prefix, str(ROOT), metadata.version("torch")):
+        digest.update(fact.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def is_complete():
+    """Returns whether every requirement is met by an installed version, fairseq's compiled extensions included."""
+    from packaging.requirements import Requirement
+
+    for line in read_plugin_requirements() + read_fairseq_requirements():
+        requirement = Requirement(line)
+        if not requirement.specifier.contains(metadata.version(requirement.name), prereleases=True):
+            return False
+    plugin = importlib.util.find_spec("muse_plugin")
+    same = plugin is not None and Path(plugin.origin).resolve().parent == ROOT / "muse_plugin"
+    return same and has_compiled_fairseq() and (Path(sys.prefix) / "bin" / "muse-plugin").is_file()
+
+
+def has_compiled_fairseq():
+    """Returns whether the installed fairseq holds the extensions that batching needs."""
+    fairseq = importlib.util.find_spec("fairseq")
+    if fairseq is None or not fairseq.submodule_search_locations:
+        return False
+    data = Path(fairseq.submodule_search_locations[0]) / "data"
+    return all(list(data.glob(f"{name}.*.so")) for name in ("data_utils_fast", "token_block_utils_fast"))
+
+
+def is_current(stamp):
+    """Returns whether the stamp fits and nothing has been removed or changed since."""
+    try:
+        return stamp.read_text(encoding="utf-8") == describe_installation() and is_complete()
+    except (OSError, ImportError, metadata.PackageNotFoundError):
+        return False
+
+
+def is_intact(distribution):
+    """Returns whether every file of a distribution is there in its full size. pip writes the list of files last."""
+    text = distribution.read_text("RECORD")
+    if text is None:
+        return False
+    for file in distribution.files or []:
+        path = distribution.locate_file(file)
+        if file.size is not None and (not os.path.isfile(path) or os.path.getsize(path) != file.size):
+            return False
+    return True
+
+
+def forget_damaged():
+    """Removes the metadata of half-installed packages of this environment, so that pip installs them again."""
+    for distribution in list(metadata.distributions()):
+        folder = getattr(distribution, "_path", None)
+        if folder is None or not str(folder).endswith(".dist-info") or not str(folder).startswith(sys.prefix):
+            continue
+        if distribution.name != "pip" and not is_intact(distribution):
+            print(f"the installation of {Path(folder).name} was cut off; it is installed again")
+            shutil.rmtree(folder)
+
+
+def main():
+    """Runs the question in ``sys.argv``."""
+    question, *files = sys.argv[1:]
+    if question == "requirements":
+        print("\n".join(line for line in read_plugin_requirements() if read_name(line) not in SEPARATELY))
+    elif question == "fairseq":
+        print(next(line for line in read_plugin_requirements() if read_name(line) == "fairseq-fixed"))
+    elif question == "has-compiled-fairseq":
+        return 0 if has_compiled_fairseq() else 1
+    elif question == "is-current":
+        return 0 if is_current(Path(files[0])) else 1
+    elif question == "mark-current":
+        Path(files[0]).write_text(describe_installation(), encoding="utf-8")
+    elif question == "forget-damaged":
+        forget_damaged()
+    else:
+        sys.exit(f"unknown question: {question}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

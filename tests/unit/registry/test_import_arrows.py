@@ -1,0 +1,159 @@
+"""Imports point one way: ops <- modules <- models <- the rest. The table is that of the design."""
+
+import ast
+import sys
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import pytest
+from helpers import PACKAGE
+
+
+class Floor(NamedTuple):
+    """What the files of one folder may import.
+
+    Attributes:
+        rooms: folders of this package, the own one not mentioned.
+        others: packages from outside; None if all are allowed.
+    """
+
+    rooms: frozenset[str]
+    others: Optional[frozenset[str]] = None
+
+
+def floor(rooms, others=None):
+    return Floor(frozenset(rooms.split()), None if others is None else frozenset(others.split()))
+
+
+BELOW = "models modules ops"
+FLOORS = {
+    "ops": floor("", "torch numpy triton"),
+    "modules": floor("ops", "torch numpy"),
+    "models": floor("modules ops"),
+    "tasks": floor(""),
+    "criterions": floor(""),
+    "checkpoints": floor(BELOW),
+    # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
+    "translation": floor(f"checkpoints {BELOW}"),
+    "evaluation": floor(BELOW),
+    "analysis": floor(BELOW),
+    # Files of the package itself.
+    "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
+    "cli": floor("", ""),
+    "doctor": floor("", "fairseq"),  # in its second process; test_doctor runs it where fairseq is missing
+    "warning_filters": floor(""),
+    "fairseq_repairs": floor("warning_filters"),
+}
+# The standard library is open to all, but for these: modules get numbers, not command lines.
+FORBIDDEN_STANDARD = {"ops": {"argparse"}, "modules": {"argparse"}}
+
+
+def find_imports(path: Path, package: str) -> list[tuple[int, str]]:
+    """Returns (line, dotted name) of every import of a file, also those within functions and by literal name.
+
+    ``package`` is the dotted name of the package that the file lies in, against which relative imports count.
+    """
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = parts[: len(parts) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in ("import_module", "__import__") and isinstance(node.args[0].value, str):
+                found.append((node.lineno, node.args[0].value))
+    return found
+
+
+def find_violations(folder: Path) -> tuple[list[str], int]:
+    """Checks every Python file of a package; returns the sentences and the number of files read."""
+    violations = []
+    files = sorted(folder.rglob("*.py"))
+    for path in files:
+        relative = path.relative_to(folder)
+        room = relative.parts[0] if len(relative.parts) > 1 else relative.stem
+        if room not in FLOORS:
+            violations.append(f"{relative}: {room} is not in the table of this test; add what it may import")
+            continue
+        package = ".".join([folder.name, *relative.parts[:-1]])
+        for line, name in find_imports(path, package):
+            if not is_allowed(FLOORS[room], room, name, folder.name, relative):
+                violations.append(f"{relative}:{line}: {room} must not import {name}")
+    return violations, len(files)
+
+
+def is_allowed(rules: Floor, room: str, name: str, package: str, relative: Path) -> bool:
+    top, _, rest = name.partition(".")
+    if top == package:
+        target = rest.split(".")[0]
+        return target in rules.rooms or target in (room, "") or target not in FLOORS  # a name such as __version__
+    if top in sys.stdlib_module_names:
+        return top not in FORBIDDEN_STANDARD.get(room, ())
+    if top == "triton" and room == "ops":
+        return relative.stem.endswith("_triton")  # kernels have files of their own
+    return rules.others is None or top in rules.others
+
+
+def test_imports_point_downwards():
+    violations, count = find_violations(PACKAGE)
+    assert count >= 20, f"only {count} files were found under {PACKAGE}"
+    assert not violations, "\n".join(violations)
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "name"),
+    [
+        ("ops/a.py", "import fairseq", "fairseq"),
+        ("ops/a.py", "from muse_plugin.modules import layer", "muse_plugin.modules.layer"),
+        ("ops/a.py", "from ..modules.layer import Layer", "muse_plugin.modules.layer.Layer"),
+        ("ops/a.py", "import triton.language as tl", "triton.language"),
+        ("ops/deep/a.py", "from ...models import muse", "muse_plugin.models.muse"),
+        ("modules/a.py", "import torch, fairseq.utils", "fairseq.utils"),
+        ("modules/a.py", "from argparse import Namespace", "argparse.Namespace"),
+        (
+            "modules/a.py",
+            "def f():\n    from muse_plugin.models.muse import MuseModel",
+            "muse_plugin.models.muse.MuseModel",
+        ),
+        ("modules/a.py", "import importlib\nimportlib.import_module('fairseq.utils')", "fairseq.utils"),
+        ("models/a.py", "from muse_plugin import tasks", "muse_plugin.tasks"),
+        ("models/a.py", "import muse_plugin.checkpoints.averaging", "muse_plugin.checkpoints.averaging"),
+        ("tasks/a.py", "from muse_plugin.criterions import loss", "muse_plugin.criterions.loss"),
+        ("tasks/a.py", "from muse_plugin.models.muse import MuseModel", "muse_plugin.models.muse.MuseModel"),
+        ("checkpoints/a.py", "from muse_plugin.evaluation import bleu", "muse_plugin.evaluation.bleu"),
+        ("evaluation/a.py", "from muse_plugin.cli import main", "muse_plugin.cli.main"),
+        ("cli.py", "import torch", "torch"),
+        ("doctor.py", "def f():\n    import torch", "torch"),
+    ],
+)
+def test_a_wrong_import_is_named(tmp_path, file, code, name):
+    path = tmp_path / "muse_plugin" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(code)
+    violations, count = find_violations(tmp_path / "muse_plugin")
+    assert count == 1
+    assert len(violations) == 1
+    assert violations[0].startswith(f"{file}:")
+    assert violations[0].endswith(f"must not import {name}")
+
+
+def test_right_imports_pass_and_an_unknown_folder_does_not(tmp_path):
+    folder = tmp_path / "muse_plugin"
+    for file, code in {
+        "ops/a.py": "import math, torch\nfrom muse_plugin.ops import b",
+        "ops/b_triton.py": "import triton",
+        "modules/a.py": "from muse_plugin.ops.a import f\nfrom . import b",
+        "models/a.py": "import fairseq\nfrom ..modules import a",
+        "tasks/a.py": "from muse_plugin import __version__\nimport fairseq",
+        "cli.py": "import argparse",
+    }.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(code)
+    assert find_violations(folder) == ([], 6)
+    (folder / "attic").mkdir()
+    (folder / "attic" / "a.py").write_text("")
+    assert find_violations(folder)[0] == ["attic/a.py: attic is not in the table of this test; add what it may import"]
