@@ -1,0 +1,20 @@
+"""MUSE (arXiv:1911.09483) and its relatives as a fairseq plugin.
+
+Importing this package, directly or through ``--user-dir muse_plugin``, registers its models once. It also makes the
+installed fairseq usable on current Python and torch: see ``warning_filters`` (what is silenced and why),
+``checkpoints/safe_loading`` (what a checkpoint may contain) and ``fairseq_repairs`` (what is mended and why).
+"""
+
+__version__ = "0.1.0"
+
+from muse_plugin import warning_filters
+
+warning_filters.install()  # before fairseq is imported: some of the messages come from its import
+
+from muse_plugin import fairseq_repairs  # noqa: E402
+from muse_plugin.checkpoints import safe_loading  # noqa: E402
+
+safe_loading.register()
+fairseq_repairs.apply()
+
+from muse_plugin.models import muse, muse_presets  # noqa: E402, F401  (imported for their registrations)

@@ -1,0 +1,1 @@
+"""Checkpoint files in, checkpoint files out: safe loading, averaging, the authors' format."""

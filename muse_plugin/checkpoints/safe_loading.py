@@ -1,0 +1,295 @@
+"""Reads checkpoint files without letting them run code, and writes them so that no half-written file is ever seen.
+
+A checkpoint is a pickle, and a pickle may name any Python function to call. Since version 2.6 torch reads with
+``weights_only=True``: it calls only what is on a list, and fairseq's own checkpoints need a few more names than that
+list holds. ``register`` adds exactly those, so that fairseq's commands can read them; ``ALLOWED`` says which.
+``load_checkpoint`` and ``save_atomically`` are the two functions through which the plugin itself touches such files.
+
+What this does not protect against: text in the stored settings that fairseq evaluates later (``fairseq_repairs`` does).
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import functools
+import os
+import pickle
+import re
+import types
+import typing
+import uuid
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import omegaconf
+import torch
+from fairseq.distributed.utils import _TensorPlaceholder
+from fairseq.logging import meters
+
+# ---- guarded stand-ins for numpy -------------------------------------------------------------------------------------
+# numpy's own functions also build arrays of arbitrary objects, from which more could be called. These build numbers.
+
+_NUMBER_CODE = re.compile(r"[biufc]\d{1,2}")  # bool, int, unsigned, float, complex: 'f8'; not 'O8', 'U10', 'V4', 'M8'
+
+
+class _NumberDtype:
+    """Stands in for ``numpy.dtype`` while a file is read: the description of one plain number.
+
+    Args:
+        code: numpy's code of kind and bytes, such as ``f8``.
+        align: ignored, as a plain number has no fields to align.
+        copy: ignored.
+
+    Raises:
+        pickle.UnpicklingError: if the code stands for anything but a plain number.
+    """
+
+    def __init__(self, code: str, align: Any = False, copy: Any = True) -> None:
+        if not isinstance(code, str) or not _NUMBER_CODE.fullmatch(code):
+            raise pickle.UnpicklingError(f"numpy data of type {code!r} is refused: only plain numbers are read")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: Any) -> None:
+        """Applies the byte order; ``state`` is ``(3, byte order, None, None, None, -1, -1, 0)`` for a plain number."""
+        if not isinstance(state, tuple) or len(state) < 5 or any(part is not None for part in state[2:5]):
+            raise pickle.UnpicklingError("a numpy type with fields is refused: only plain numbers are read")
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+    def __reduce__(self) -> Any:
+        return self.dtype.__reduce__()  # written again as numpy's own
+
+
+class _NumberArray(np.ndarray):
+    """Stands in for ``numpy.ndarray`` while a file is read: an array that is filled with plain numbers only.
+
+    It is an ndarray in every other respect, and is pickled as one.
+    """
+
+    def __new__(cls) -> _NumberArray:
+        return super().__new__(cls, (0,), np.uint8)
+
+    def __setstate__(self, state: Any) -> None:
+        """Fills the array from ``(version, shape, dtype, is_fortran, bytes)``."""
+        if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[2], _NumberDtype):
+            raise pickle.UnpicklingError("a numpy array of anything but plain numbers is refused")
+        version, shape, number, is_fortran, data = state
+        super().__setstate__((version, shape, number.dtype, is_fortran, data))
+
+    def __reduce__(self) -> Any:
+        return self.view(np.ndarray).__reduce__()
+
+    def __reduce_ex__(self, protocol: typing.SupportsIndex) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)
+
+
+def _new_number_array(kind: Any, shape: Any, code: Any) -> _NumberArray:
+    """Stands in for ``numpy._core.multiarray._reconstruct``: an empty array, filled by the instruction after it."""
+    if not (isinstance(kind, type) and issubclass(kind, _NumberArray)):
+        raise pickle.UnpicklingError("a numpy array of a special class is refused: only plain arrays are read")
+    return kind()
+
+
+def _number(number: Any, data: Any) -> Any:
+    """Stands in for ``numpy._core.multiarray.scalar``: one number from its bytes."""
+    if not isinstance(number, _NumberDtype) or not isinstance(data, bytes) or len(data) != number.dtype.itemsize:
+        raise pickle.UnpicklingError("a numpy scalar that is no plain number is refused")
+    return np.frombuffer(data, dtype=number.dtype)[0]
+
+
+# ---- the list --------------------------------------------------------------------------------------------------------
+
+# Name in the file -> what is called for it. Each occurs in files that fairseq writes; a test takes each away in turn.
+ALLOWED: dict[str, Any] = {
+    # Every checkpoint of fairseq-train: the settings, either all (before 1.0) or those of the model (since).
+    "argparse.Namespace": argparse.Namespace,
+    # Numbers of the meters, e.g. with --eval-bleu, and best scores; numpy 1 calls its core "numpy.core".
+    "numpy.dtype": _NumberDtype,
+    "numpy.ndarray": _NumberArray,
+    "numpy._core.multiarray._reconstruct": _new_number_array,
+    "numpy._core.multiarray.scalar": _number,
+    "numpy.core.multiarray._reconstruct": _new_number_array,
+    "numpy.core.multiarray.scalar": _number,
+    # Settings kept as omegaconf nodes: files of early fairseq-hydra-train, and what process 0 sends to the others when
+    # a run with several processes resumes.
+    "omegaconf.dictconfig.DictConfig": omegaconf.DictConfig,
+    "omegaconf.listconfig.ListConfig": omegaconf.ListConfig,
+    "omegaconf.nodes.AnyNode": omegaconf.AnyNode,
+    "omegaconf.base.ContainerMetadata": omegaconf.base.ContainerMetadata,
+    "omegaconf.base.Metadata": omegaconf.base.Metadata,
+    "typing.Any": typing.Any,
+    "collections.defaultdict": collections.defaultdict,
+    "builtins.dict": dict,
+    "builtins.list": list,
+    "builtins.int": int,
+    # Stands for a tensor in what process 0 sends.
+    "fairseq.distributed.utils._TensorPlaceholder": _TensorPlaceholder,
+    # Files of fairseq 0.6 to 0.8, under the module name of that time.
+    "fairseq.meters.AverageMeter": meters.AverageMeter,
+    "fairseq.meters.StopwatchMeter": meters.StopwatchMeter,
+    "fairseq.meters.TimeMeter": meters.TimeMeter,
+}
+
+
+@functools.cache  # the same twin each time, so that registering again adds nothing
+def _under_name(target: Any, name: str) -> Any:
+    """A twin of ``target`` whose own name is ``name``, for torch 2.4 and 2.5, which ask the object for its name."""
+    module, _, short = name.rpartition(".")
+    if target.__module__ == module and target.__name__ == short:
+        return target
+    if isinstance(target, type):
+        return type(short, (target,), {"__module__": module, "__qualname__": short})
+    twin = types.FunctionType(target.__code__, target.__globals__, short)
+    twin.__module__, twin.__qualname__ = module, short
+    return twin
+
+
+def register() -> None:
+    """Puts ``ALLOWED`` on torch's list, for this process. Calling it again changes nothing.
+
+    Before torch 2.4 there is no such list and fairseq's ``torch.load`` restricts nothing: this does nothing then, and
+    ``load_checkpoint`` refuses to read. torch 2.4 and 2.5 have the list, but restrict only who asks for it, which
+    ``load_checkpoint`` does and fairseq does not.
+    """
+    add_safe_globals: Callable[..., None] | None = getattr(torch.serialization, "add_safe_globals", None)
+    if add_safe_globals is None:
+        return
+    if _takes_names():
+        add_safe_globals([(target, name) for name, target in ALLOWED.items()])
+    else:
+        add_safe_globals([_under_name(target, name) for name, target in ALLOWED.items()])
+
+
+def _takes_names() -> bool:
+    """Whether torch's list takes (callable, name) pairs, as it does since 2.6."""
+    return bool(torch.__version__ >= "2.6")  # compared as versions, not as text
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+_DAMAGED = "{path} is cut short or damaged; copy or download it again, or use an earlier checkpoint."
+_FOREIGN = "{path} is not a checkpoint: it was not written by torch.save with parameters in it."
+
+# Parts of torch's own messages.
+_REFUSED_GLOBAL = re.compile(r"GLOBAL (\S+) (?:was not an allowed global|whose module \S+ is blocked)")
+_REFUSED_CALL = re.compile(r"(Trying to call reduce|Can only (?:build|create|append|extend|SET)|persistent)[^\n]*")
+_REFUSED_NUMPY = re.compile(r"[^\n]*(?:is|are) refused[^\n]*")
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Reads a checkpoint into main memory; nothing in the file is run.
+
+    Args:
+        path: a file written by ``torch.save``, of fairseq, this plugin or a fork.
+
+    Returns:
+        The stored dict; ``["model"]`` maps parameter names to CPU tensors. The rest (``args``, ``cfg``,
+        ``extra_state`` ...) is as stored: fairseq's upgrades of old files are not applied.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: if the file is a folder, is cut short or damaged, is no checkpoint, or asks for a Python object that
+            checkpoints do not need.
+        RuntimeError: if torch is older than 2.4.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no checkpoint {path}; check the path.")
+    if path.is_dir():
+        raise ValueError(
+            f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'checkpoint_best.pt'}."
+        )
+    if not hasattr(torch.serialization, "add_safe_globals"):
+        raise RuntimeError(
+            f"reading a checkpoint safely needs torch 2.4 or newer, but torch {torch.__version__} is installed; "
+            "upgrade torch."
+        )
+    register()
+    with path.open("rb") as file:  # raises what the system says, such as PermissionError
+        start = file.read(2)
+    if start and start not in (b"PK", b"\x80\x02"):  # an archive, or before torch 1.6 a pickle of protocol 2
+        raise ValueError(_FOREIGN.format(path=path))
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or foreign file makes the reader stumble in many ways
+        raise ValueError(_reason(path, start, error)) from error
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        found = f"a dict with {sorted(map(str, state))[:5]}" if isinstance(state, dict) else f"a {type(state).__name__}"
+        raise ValueError(
+            f"{path} is not a checkpoint: a checkpoint is a dict whose 'model' holds the parameters, but this file "
+            f"holds {found}."
+        )
+    return state
+
+
+def _reason(path: Path, start: bytes, error: Exception) -> str:
+    """Says in one or two sentences why ``torch.load`` failed on ``path``, whose first two bytes are ``start``."""
+    text = str(error)
+    if isinstance(error, pickle.UnpicklingError):
+        if name := _REFUSED_GLOBAL.search(text):
+            return (
+                f"{path} is refused: reading it would use the Python object {name.group(1)}, which could run code and "
+                "which no fairseq checkpoint needs; nothing was run. Get the file from a source you trust, without it."
+            )
+        if what := _REFUSED_NUMPY.search(text) or _REFUSED_CALL.search(text):
+            return f"{path} is refused: {what.group(0).strip()}; nothing was run."
+    if start == b"PK":
+        return (_FOREIGN if _is_other_archive(path) else _DAMAGED).format(path=path)
+    return (_FOREIGN if "magic number" in text else _DAMAGED).format(path=path)
+
+
+def _is_other_archive(path: Path) -> bool:
+    """Whether a whole zip archive is not of torch.save but, for example, a document or a TorchScript model."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = {name.rpartition("/")[2] for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile):
+        return False
+    return "data.pkl" not in names or "constants.pkl" in names
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+
+def save_atomically(obj: Any, path: str | os.PathLike[str]) -> None:
+    """Writes ``obj`` with ``torch.save`` so that ``path`` holds either its old content or all of the new.
+
+    The bytes go to a file beside it, reach the disk, and the file is then renamed. When anything fails, the file beside
+    it is removed and ``path`` is untouched. Mode bits are those of any new file (0666 without the umask).
+
+    Args:
+        obj: what to write.
+        path: where to; its folder must exist.
+
+    Raises:
+        FileNotFoundError: if the folder of ``path`` does not exist.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with beside.open("xb") as file:
+            torch.save(obj, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the rename itself survive a power cut, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,48 @@
+"""Mends defects of the installed fairseq that a user of this plugin would meet.
+
+Each repair is one file here: its name, why it exists, a probe that shows whether the defect is present, and the remedy.
+A fairseq without the defect is left alone. fairseq's files are not touched: names in loaded modules are bound anew, for
+this process.
+"""
+
+from __future__ import annotations
+
+from muse_plugin.fairseq_repairs import (
+    bf16_without_tpu,
+    debug_log_level,
+    interactive_lines,
+    last_batch,
+    length_buckets,
+    linked_user_dir,
+    literal_settings,
+    repeated_ngrams,
+)
+from muse_plugin.fairseq_repairs.repair import Repair
+
+REPAIRS: tuple[Repair, ...] = (
+    last_batch.REPAIR,
+    bf16_without_tpu.REPAIR,
+    interactive_lines.REPAIR,
+    literal_settings.REPAIR,
+    length_buckets.REPAIR,
+    repeated_ngrams.REPAIR,
+    debug_log_level.REPAIR,
+    linked_user_dir.REPAIR,
+)
+
+
+def apply() -> list[str]:
+    """Applies the repairs whose defect is present in the modules loaded so far.
+
+    A repaired defect is no longer present, so a second call does nothing, except for fairseq modules that were loaded
+    in between: call it again after importing one of ``fairseq_cli`` yourself.
+
+    Returns:
+        The names of the repairs applied by this call, in the order of ``REPAIRS``.
+    """
+    applied = []
+    for repair in REPAIRS:
+        if repair.is_needed():
+            repair.apply()
+            applied.append(repair.name)
+    return applied

@@ -1,0 +1,59 @@
+"""Makes --no-repeat-ngram-size work without fairseq's CUDA extension, where it does nothing."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from fairseq.ngram_repeat_block import NGramRepeatBlock
+from torch import Tensor
+
+from muse_plugin.fairseq_repairs.repair import Repair
+
+
+def _is_needed() -> bool:
+    # After "</s> 5 5" a second "5 5" is forbidden; the beam search has room for more tokens (padding, 1) after these.
+    scores = NGramRepeatBlock(2, use_extension=False)(
+        torch.tensor([[2, 5, 5, 1, 1, 1]]), torch.zeros(1, 6), bsz=1, beam_size=1, step=2
+    )
+    return bool(scores[0, 5] == 0)
+
+
+def _no_repeat_ngram(
+    self: NGramRepeatBlock, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int
+) -> Tensor:
+    """Sets the score of each token that would complete an n-gram for the second time to minus infinity, in place.
+
+    Args:
+        self: the block, with n in ``no_repeat_ngram_size``.
+        tokens: hypotheses, shape (sentences * beam, room); column 0 is end-of-sentence, columns 1 to ``step`` are
+            written, the rest is padding.
+        lprobs: log-probabilities of the next token, shape (sentences * beam, V).
+        bsz: sentences.
+        beam_size: hypotheses of each.
+        step: tokens written so far.
+
+    Returns:
+        ``lprobs``.
+    """
+    n = self.no_repeat_ngram_size
+    if step >= n:
+        written = tokens[:, 1 : step + 1]
+        ngrams = written.unfold(1, n, 1)  # (rows, step - n + 1, n)
+        latest = written[:, step - n + 1 :].unsqueeze(1)  # (rows, 1, n - 1)
+        row, place = (ngrams[:, :, : n - 1] == latest).all(dim=2).nonzero(as_tuple=True)
+        lprobs[row, ngrams[row, place, n - 1]] = -math.inf
+    return lprobs
+
+
+def _apply() -> None:
+    NGramRepeatBlock._no_repeat_ngram = _no_repeat_ngram
+
+
+REPAIR = Repair(
+    name="repeated-ngrams",
+    why="without its CUDA extension, --no-repeat-ngram-size compares with the end of the padded token buffer instead "
+    "of the latest tokens, and forbids nothing",
+    is_needed=_is_needed,
+    apply=_apply,
+)

@@ -1,0 +1,132 @@
+"""Silences the messages that fairseq's use of today's hydra and torch prints at every start, and nothing else.
+
+Each row of ``SILENCED`` names one message by category, module and text and says why a user can do without it. What is
+not in the table still appears. A message printed while fairseq itself is imported comes before a plugin named by
+``--user-dir`` exists, and can be silenced only where this package is imported first (``import muse_plugin``).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from typing import NamedTuple
+
+
+class Silenced(NamedTuple):
+    """One harmless warning.
+
+    Attributes:
+        category: the class of the warning.
+        module: regular expression for the whole name of the module that the warning is attributed to.
+        message: regular expression for the beginning of the text, white space before it aside.
+        reason: why it is harmless.
+    """
+
+    category: type[Warning]
+    module: str
+    message: str
+    reason: str
+
+
+SILENCED = (
+    Silenced(
+        UserWarning,
+        r"hydra\.experimental\.initialize",
+        r"hydra\.experimental\.initialize\(\) is no longer experimental",
+        "fairseq calls hydra by an old name for the same function",
+    ),
+    Silenced(
+        UserWarning,
+        r"hydra\.experimental\.compose",
+        r"hydra\.experimental\.compose\(\) is no longer experimental",
+        "fairseq calls hydra by an old name for the same function",
+    ),
+    Silenced(
+        UserWarning,
+        r"hydra\.experimental\.initialize",
+        r"The version_base parameter is not specified\.",
+        "fairseq was written for the defaults of hydra 1.1, which hydra assumes then",
+    ),
+    Silenced(
+        UserWarning,
+        r"hydra\.core\.default_element",
+        r"In 'config': Usage of deprecated keyword in package header '# @package _group_'",
+        "about a comment in fairseq's own config.yaml; the configuration is the same",
+    ),
+    Silenced(
+        UserWarning,
+        r".*",  # hydra attributes it to whoever called the command, at a depth that differs between commands
+        r"'config' is validated against ConfigStore schema with the same name\.",
+        "about how fairseq's own config.yaml finds its schema; it finds it",
+    ),
+    Silenced(
+        UserWarning,
+        r"hydra\.compose",
+        r"The strict flag in the compose API is deprecated\.",
+        "fairseq passes a flag that hydra no longer needs",
+    ),
+    Silenced(
+        UserWarning,
+        r"torch\.utils\.data\.dataloader",
+        r"'pin_memory' argument is set as true but no accelerator is found",
+        "fairseq always asks for pinned memory; without a GPU there is nothing to gain from it",
+    ),
+    Silenced(
+        FutureWarning,
+        r"fairseq\.tasks\.fairseq_task",
+        r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
+        "fairseq calls torch by an old name for the same function",
+    ),
+    Silenced(
+        FutureWarning,
+        r"fairseq\.optim\.amp_optimizer",
+        r"`torch\.cuda\.amp\.GradScaler\(args\.\.\.\)` is deprecated",
+        "fairseq calls torch by an old name for the same function",
+    ),
+    Silenced(
+        UserWarning,
+        r"torch\.nn\.functional",
+        r"Support for mismatched key_padding_mask and attn_mask is deprecated",
+        "fairseq's attention passes a boolean and a float mask, which torch combines correctly",
+    ),
+)
+
+
+class _DropLine(logging.Filter):
+    """Drops the records of a logger whose text is exactly one given line."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__()
+        self.line = line
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.getMessage() != self.line
+
+
+# Logger -> (its line, why a user can do without it).
+SILENCED_LOG_LINES = {
+    "fairseq.tasks.text_to_speech": (
+        "Please install tensorboardX: pip install tensorboardX",
+        "printed at every import of fairseq, whatever the task; only speech synthesis uses the package",
+    ),
+}
+
+
+# Whether this package came before fairseq, and nothing had set up logging yet: what is set up since is fairseq's doing.
+logging_is_left_to_fairseq = False
+
+
+def install() -> None:
+    """Adds the filters to this process. Calling it again changes nothing."""
+    global logging_is_left_to_fairseq
+    if "fairseq" not in sys.modules:
+        logging_is_left_to_fairseq = not logging.getLogger().handlers
+    for row in SILENCED:
+        warnings.filterwarnings(
+            "ignore", message=r"\s*" + row.message, category=row.category, module=f"(?:{row.module})$"
+        )
+    for name, (line, _) in SILENCED_LOG_LINES.items():
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, _DropLine) and known.line == line for known in logger.filters):
+            logger.addFilter(_DropLine(line))

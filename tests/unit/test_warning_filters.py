@@ -1,0 +1,99 @@
+"""Exactly the warnings of the table disappear."""
+
+import logging
+import warnings
+
+import pytest
+
+from muse_plugin import warning_filters
+from muse_plugin.warning_filters import SILENCED, SILENCED_LOG_LINES
+
+# One text and module of each row, as printed by hydra 1.3.2 and torch 2.13 through fairseq-fixed 0.12.3.1.
+REAL = [
+    (
+        "hydra.experimental.initialize",
+        "hydra.experimental.initialize() is no longer experimental. Use hydra.initialize()",
+    ),
+    ("hydra.experimental.compose", "hydra.experimental.compose() is no longer experimental. Use hydra.compose()"),
+    (
+        "hydra.experimental.initialize",
+        "\nThe version_base parameter is not specified.\nPlease specify a compatability version level, or None.\n",
+    ),
+    (
+        "hydra.core.default_element",
+        "In 'config': Usage of deprecated keyword in package header '# @package _group_'.\nSee https://hydra.cc",
+    ),
+    ("runpy", "\n'config' is validated against ConfigStore schema with the same name.\nThis behavior is deprecated"),
+    ("hydra.compose", "\nThe strict flag in the compose API is deprecated.\nSee https://hydra.cc"),
+    (
+        "torch.utils.data.dataloader",
+        "'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.",
+    ),
+    (
+        "fairseq.tasks.fairseq_task",
+        "`torch.cuda.amp.autocast(args...)` is deprecated. Please use `torch.amp.autocast('cuda', args...)` instead.",
+    ),
+    (
+        "fairseq.optim.amp_optimizer",
+        "`torch.cuda.amp.GradScaler(args...)` is deprecated. Please use `torch.amp.GradScaler('cuda', args...)`",
+    ),
+    (
+        "torch.nn.functional",
+        "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.",
+    ),
+]
+
+
+def shown(category, module, text):
+    """Whether a warning of this kind is still shown after ``install``."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        warnings.simplefilter("always")
+        warning_filters.install()
+        warnings.warn_explicit(text, category, filename="file.py", lineno=1, module=module, registry={})
+    return bool(caught)
+
+
+def test_every_row_has_a_reason_and_a_real_example():
+    assert len(SILENCED) == len(REAL)
+    assert all(row.reason for row in SILENCED)
+
+
+@pytest.mark.parametrize(("row", "real"), list(zip(SILENCED, REAL, strict=True)))
+def test_known_message_disappears(row, real):
+    module, text = real
+    assert not shown(row.category, module, text)
+
+
+@pytest.mark.parametrize(("row", "real"), list(zip(SILENCED, REAL, strict=True)))
+def test_other_warnings_still_appear(row, real):
+    module, text = real
+    assert shown(row.category, module, "something else happened")  # same module and category
+    assert shown(RuntimeWarning, module, text)  # same module and text
+    assert shown(row.category, module, "First of all: " + text)
+    if row.module != ".*":
+        assert shown(row.category, module + "_of_mine", text)
+        assert shown(row.category, "mine", text)
+
+
+def test_installing_twice_adds_nothing():
+    with warnings.catch_warnings():
+        warning_filters.install()
+        before = len(warnings.filters)
+        warning_filters.install()
+        assert len(warnings.filters) == before
+    for name in SILENCED_LOG_LINES:
+        filters = logging.getLogger(name).filters
+        warning_filters.install()
+        assert logging.getLogger(name).filters == filters
+
+
+def test_only_the_known_log_line_disappears(caplog):
+    warning_filters.install()
+    for name, (line, reason) in SILENCED_LOG_LINES.items():
+        assert reason
+        with caplog.at_level(logging.INFO, logger=name):
+            logging.getLogger(name).info(line)
+            logging.getLogger(name).info("something else")
+            logging.getLogger("other").warning(line)
+    assert [record.getMessage() for record in caplog.records] == ["something else", line]
