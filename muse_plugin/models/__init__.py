@@ -1,0 +1,1 @@
+"""Models as fairseq sees them: configs, presets, encoders and decoders around the modules."""

@@ -1,0 +1,290 @@
+"""MUSE and MUSE-simple: fairseq's Transformer with every layer replaced by the parallel layer.
+
+Source: Zhao et al. 2019, "MUSE: Parallel Multi-Scale Attention for Sequence to Sequence Learning", arXiv:1911.09483.
+The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py``, named sizes in ``muse_presets.py``.
+"""
+
+from typing import Dict, List, Optional
+
+import torch
+from fairseq import utils
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.distributed import fsdp_wrap
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from torch import Tensor, nn
+
+from muse_plugin.models.muse_config import (
+    MuseConfig,
+    MuseSimpleConfig,
+    check_config,
+    flat_flags,
+    transformer_config,
+)
+from muse_plugin.modules.attention import CrossAttention, SelfAttention
+from muse_plugin.modules.branch import Branch
+from muse_plugin.modules.feed_forward import FeedForward
+from muse_plugin.modules.gated_conv import DynamicConv, GatedConv, LightweightConv, StaticConv
+from muse_plugin.modules.long_short_range import LongShortRange
+from muse_plugin.modules.parallel_layer import ParallelLayer
+
+IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
+_CACHE = "muse_decoder"
+
+
+class MuseEncoderLayer(ParallelLayer):
+    """The parallel layer under the signature that fairseq's encoder calls."""
+
+    def forward(self, x: Tensor, encoder_padding_mask: Optional[Tensor] = None) -> Tensor:  # type: ignore[override]
+        """Applies the layer.
+
+        Args:
+            x: shape (S, B, C).
+            encoder_padding_mask: bool, shape (B, S), true at padding.
+        """
+        return super().forward(x, key_padding_mask=encoder_padding_mask)[0]
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
+        """fairseq's hook for old checkpoints; there are none to upgrade yet."""
+
+
+def build_branch(name: str, cfg, side: str, kernel_sizes) -> Branch:
+    """Builds one branch by its name in ``--encoder-branches`` / ``--decoder-branches``.
+
+    A new branch is a class (see ``modules/branch.py``), a line here, and its name in ``muse_config``.
+
+    Args:
+        name: branch name.
+        cfg: fairseq's nested config with our flags beside its own.
+        side: "encoder" or "decoder".
+        kernel_sizes: kernel sizes of this layer; used by the convolution only.
+    """
+    own = getattr(cfg, side)
+    if name == "self_attention":
+        return SelfAttention(own.embed_dim, own.attention_heads, cfg.attention_dropout)
+    if name == "cross_attention":
+        return CrossAttention(own.embed_dim, own.attention_heads, cfg.encoder.embed_dim, cfg.attention_dropout)
+    if name == "ffn":
+        activation = utils.get_activation_fn(str(cfg.activation_fn))
+        shared = str(own.ffn_projection) == "shared"
+        return FeedForward(own.embed_dim, own.ffn_embed_dim, activation, cfg.activation_dropout, shared)
+    options = {
+        "causal": side == "decoder",
+        "weight_dropout": cfg.weight_dropout,
+        "use_gate": not cfg.no_conv_gate,
+        "share_value": str(own.conv_projection) == "shared",
+        "mask_padding": str(cfg.conv_padding) == "masked",
+    }
+    kind = str(own.conv_type)
+    heads = own.conv_heads if own.conv_heads is not None else own.attention_heads
+    if name == "long_short_range":
+        return LongShortRange(own.embed_dim, own.attention_heads, heads, kernel_sizes, cfg.attention_dropout, **options)
+    assert name == "conv", name
+    if kind in ("depthwise", "standard"):
+        return StaticConv(own.embed_dim, kernel_sizes, depthwise=kind == "depthwise", **options)
+    head_conv = DynamicConv if kind == "dynamic" else LightweightConv
+    return head_conv(own.embed_dim, heads, kernel_sizes, **options)
+
+
+def build_layer(layer_class, cfg, side: str, number: int) -> nn.Module:
+    """Builds layer ``number`` (from 0) of one side, wrapped for activation checkpointing and FSDP as asked."""
+    own = getattr(cfg, side)
+    plan = own.plans[number]
+    layer = layer_class(
+        own.embed_dim,
+        {name: build_branch(name, cfg, side, plan.kernel_sizes) for name in plan.branches},
+        branch_dropout=cfg.branch_dropout,
+        input_dropout=cfg.input_dropout,
+        normalize_before=own.normalize_before,
+    )
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0)
+    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+
+
+class MuseEncoder(TransformerEncoderBase):
+    """fairseq's encoder (embeddings, positions, LayerDrop, final norm) around parallel layers."""
+
+    def __init__(self, cfg, dictionary, embed_tokens) -> None:
+        self._layers_built = 0
+        super().__init__(cfg, dictionary, embed_tokens)
+
+    def build_encoder_layer(self, cfg) -> nn.Module:
+        """Called by the base class once per layer, from the bottom."""
+        self._layers_built += 1
+        return build_layer(MuseEncoderLayer, cfg, "encoder", self._layers_built - 1)
+
+
+class MuseDecoder(TransformerDecoderBase):
+    """fairseq's decoder (embeddings, positions, LayerDrop, output layer) around parallel layers.
+
+    Step-by-step decoding takes any number of new tokens at a time: what is new is what the cache has not seen.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn: bool = False, output_projection=None) -> None:
+        self._layers_built = 0
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
+
+    def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
+        """Called by the base class once per layer, from the bottom."""
+        self._layers_built += 1
+        return build_layer(ParallelLayer, cfg, "decoder", self._layers_built - 1)
+
+    def extract_features_scriptable(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: Optional[IncrementalState] = None,
+        full_context_alignment: bool = False,
+        alignment_layer: Optional[int] = None,
+        alignment_heads: Optional[int] = None,
+    ):
+        """Computes the decoder's states, without the output layer.
+
+        Args:
+            prev_output_tokens: all target tokens so far, shape (B, T_all).
+            encoder_out: what the encoder returned.
+            incremental_state: caches of earlier calls, extended in place; only tokens they have not seen are computed.
+            full_context_alignment: self-attention may see the future (the convolution stays causal).
+            alignment_layer: layer whose cross-attention is returned (default: the last, outside training).
+            alignment_heads: average over the first heads only.
+
+        Returns:
+            The states of the new tokens, shape (B, T, C), and a dict with "attn", a list of one (B, T, S) tensor of
+            cross-attention averaged over heads (or None), and "inner_states", each (T, B, C).
+        """
+        past = _past_length(incremental_state)
+        x = self._embed(prev_output_tokens, past)
+        # Real tokens never look right, so padding matters only where a row starts with it.
+        padding = prev_output_tokens.eq(self.padding_idx)
+        padding_mask = padding if bool(padding[:, 0].any()) else None
+        encoder_states, encoder_padding_mask = _first(encoder_out, "encoder_out"), None
+        if encoder_states is not None:
+            encoder_padding_mask = _first(encoder_out, "encoder_padding_mask")
+        if alignment_layer is None and not self.training:
+            alignment_layer = self.num_layers - 1
+
+        attention: Optional[Tensor] = None
+        inner_states: List[Tensor] = [x]
+        for number, layer in enumerate(self.layers):
+            cache = None if incremental_state is None else incremental_state.setdefault(f"{_CACHE}.{number}", {})
+            x, weights = layer(
+                x,
+                key_padding_mask=padding_mask,
+                encoder_out=encoder_states,
+                encoder_padding_mask=encoder_padding_mask,
+                cache=cache,
+                causal=not full_context_alignment,
+                need_weights=number == alignment_layer,
+            )
+            inner_states.append(x)
+            if number == alignment_layer and weights is not None:
+                attention = weights[:alignment_heads].mean(dim=0)
+        if incremental_state is not None:
+            incremental_state[_CACHE] = {"length": torch.tensor(prev_output_tokens.shape[1])}
+
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        x = x.transpose(0, 1)
+        if self.project_out_dim is not None:
+            x = self.project_out_dim(x)
+        return x, {"attn": [attention], "inner_states": inner_states}
+
+    def _embed(self, prev_output_tokens: Tensor, past: int) -> Tensor:
+        """Embeds the tokens after the first ``past``; returns (T, B, C)."""
+        x = self.embed_scale * self.embed_tokens(prev_output_tokens[:, past:])
+        if self.project_in_dim is not None:
+            x = self.project_in_dim(x)
+        if self.embed_positions is not None:
+            x = x + self.embed_positions(prev_output_tokens)[:, past:]
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout_module(x).transpose(0, 1)
+
+    def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
+        """Picks rows of every cache, e.g. after a beam search step.
+
+        Args:
+            incremental_state: the caches, changed in place.
+            new_order: row indices, shape (new B,).
+        """
+        for name, cache in incremental_state.items():
+            if name.startswith(f"{_CACHE}."):
+                for key, value in cache.items():
+                    cache[key] = value.index_select(0, new_order)
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+        """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
+        return state_dict
+
+
+def _past_length(incremental_state: Optional[IncrementalState]) -> int:
+    if incremental_state is None or _CACHE not in incremental_state:
+        return 0
+    return int(incremental_state[_CACHE]["length"])  # type: ignore[arg-type]
+
+
+def _first(encoder_out: Optional[Dict[str, List[Tensor]]], name: str) -> Optional[Tensor]:
+    entries = [] if encoder_out is None else encoder_out[name]
+    return entries[0] if len(entries) > 0 else None
+
+
+@register_model("muse", dataclass=MuseConfig)
+class MuseModel(TransformerModelBase):
+    """MUSE (arXiv:1911.09483): self-attention, gated dynamic convolution and feed-forward side by side.
+
+    Everything around the layers is fairseq's Transformer: embeddings and their sharing, adaptive softmax, LayerDrop,
+    activation checkpointing, FSDP.
+    """
+
+    config_class = MuseConfig
+
+    @classmethod
+    def add_args(cls, parser) -> None:
+        """Adds our flags; presets fill what the user leaves unset."""
+        gen_parser_from_dataclass(parser, cls.config_class(), delete_default=True)
+
+    @classmethod
+    def build_model(cls, cfg, task):
+        """Builds the model for a task's dictionaries.
+
+        Raises:
+            ValueError: if flags contradict each other; all faults are reported together.
+        """
+        flat = flat_flags(cfg, cls.config_class)
+        check_config(flat)
+        source, target = task.source_dictionary, task.target_dictionary
+        if flat.share_all_embeddings and source != target:
+            raise ValueError(
+                "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "
+                f"{len(source)} and a different target dictionary of {len(target)} symbols; preprocess with "
+                "--joined-dictionary or drop the flag."
+            )
+        return super().build_model(transformer_config(flat), task)
+
+    @classmethod
+    def build_encoder(cls, cfg, src_dict, embed_tokens) -> MuseEncoder:
+        """Called by the base class."""
+        return MuseEncoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens) -> MuseDecoder:
+        """Called by the base class."""
+        return MuseDecoder(cfg, tgt_dict, embed_tokens)
+
+    def gate_weights(self) -> Dict[str, Tensor]:
+        """Softmax of the kernel gate of every layer that has one, by module name; each (number of kernel sizes,)."""
+        return {
+            name: module.gate_weights().detach()
+            for name, module in self.named_modules()
+            if isinstance(module, GatedConv) and module.gate is not None
+        }
+
+
+@register_model("muse_simple", dataclass=MuseSimpleConfig)
+class MuseSimpleModel(MuseModel):
+    """MUSE-simple (arXiv:1911.09483): MUSE without the convolution branch."""
+
+    config_class = MuseSimpleConfig

@@ -1,0 +1,73 @@
+"""Named sizes of MUSE and MUSE-simple: ``--arch NAME``. Each preset holds only what differs from its model's defaults.
+
+Sources: arXiv:1911.09483 (sizes, dropout) and the authors' published commands and logs (attention and input dropout).
+A preset fills only flags that the user left unset, on the command line as in hydra (``+model._name=NAME``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import field, fields, make_dataclass
+from typing import Any
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, register_model
+
+from muse_plugin.models.muse import MuseModel, MuseSimpleModel
+
+
+def _both(**sizes: Any) -> dict[str, Any]:
+    """The same sizes for encoder and decoder."""
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+
+
+_BASE = _both(embed_dim=384, ffn_embed_dim=768, layers=12, attention_heads=4)
+_LARGE = _both(embed_dim=768, ffn_embed_dim=3072, layers=12, attention_heads=16)
+_TINY = _both(embed_dim=128, ffn_embed_dim=256, layers=4, attention_heads=4)
+_SIX_LAYERS = _both(embed_dim=512, ffn_embed_dim=1024, layers=6, attention_heads=4)
+_IWSLT_DE_EN = {**_BASE, "dropout": 0.4}
+_IWSLT_EN_VI = {**_BASE, "dropout": 0.3}
+_WMT = {**_LARGE, "attention_dropout": 0.1, "input_dropout": 0.1, "share_all_embeddings": True}
+_WMT_EN_DE = {**_WMT, "dropout": 0.3}
+_WMT_EN_FR = {**_WMT, "dropout": 0.1}
+
+PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "muse_base": ("muse", _BASE),
+    "muse_large": ("muse", _LARGE),
+    "muse_tiny": ("muse", _TINY),
+    "muse_iwslt_de_en": ("muse", _IWSLT_DE_EN),
+    "muse_iwslt_en_vi": ("muse", _IWSLT_EN_VI),
+    "muse_wmt_en_de": ("muse", _WMT_EN_DE),
+    "muse_wmt_en_fr": ("muse", _WMT_EN_FR),
+    "muse_simple_base": ("muse_simple", _BASE),
+    "muse_simple_large": ("muse_simple", _LARGE),
+    "muse_simple_tiny": ("muse_simple", _TINY),
+    "muse_simple_6l": ("muse_simple", _SIX_LAYERS),
+    "muse_simple_iwslt_de_en": ("muse_simple", _IWSLT_DE_EN),
+    "muse_simple_iwslt_en_vi": ("muse_simple", _IWSLT_EN_VI),
+    "muse_simple_wmt_en_de": ("muse_simple", _WMT_EN_DE),
+    "muse_simple_wmt_en_fr": ("muse_simple", _WMT_EN_FR),
+}
+
+
+def _register(name: str, base: type[MuseModel], settings: Mapping[str, Any]) -> None:
+    """Registers a model whose config has ``settings`` as its defaults.
+
+    A model of its own, not only an architecture name: fairseq's hydra front end looks up defaults by model.
+    """
+    known = {f.name: f for f in fields(base.config_class)}
+    changed = [
+        (key, known[key].type, field(default=value, metadata=dict(known[key].metadata)))
+        for key, value in settings.items()
+    ]
+    config_class = make_dataclass(f"{base.config_class.__name__}_{name}", changed, bases=(base.config_class,))
+    model_class = type(base.__name__, (base,), {"config_class": config_class, "__doc__": base.__doc__})
+    register_model(name, dataclass=config_class)(model_class)
+
+    def fill(args: Any) -> None:
+        for key, value in settings.items():
+            if not hasattr(args, key):
+                setattr(args, key, value)
+
+    ARCH_CONFIG_REGISTRY[name] = fill
+
+
+for _name, (_model, _settings) in PRESETS.items():
+    _register(_name, {"muse": MuseModel, "muse_simple": MuseSimpleModel}[_model], _settings)

@@ -1,0 +1,195 @@
+"""Multi-head scaled dot-product attention; the only place that calls PyTorch's kernel.
+
+``SelfAttention`` and ``CrossAttention`` are branches of the parallel layer (``parallel_layer.py``): their query, key
+and value matrices, and W^O, are slices of the layer's fused projections.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
+
+
+def padding_bias(key_padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turns a padding mask into an additive bias.
+
+    The bias at padding is half the lowest finite number, not -inf: ignored next to any real key, and a row of
+    nothing but padding stays finite.
+
+    Args:
+        key_padding_mask: bool, shape (B, S), true at padding.
+        dtype: dtype of the logits.
+
+    Returns:
+        Tensor of shape (B, 1, 1, S).
+    """
+    bias = torch.zeros(key_padding_mask.shape, dtype=dtype, device=key_padding_mask.device)
+    return bias.masked_fill_(key_padding_mask, torch.finfo(dtype).min / 2)[:, None, None]
+
+
+def causal_bias(length: int, keys: int, like: Tensor) -> Tensor:
+    """Additive bias (length, keys) that hides the future from the last ``length`` of ``keys`` positions."""
+    hidden = torch.full((length, keys), torch.finfo(like.dtype).min / 2, dtype=like.dtype, device=like.device)
+    return hidden.triu_(keys - length + 1)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """softmax(Q K^T / sqrt(D) + bias) V, per head (arXiv:1706.03762, Eq. 1).
+
+    Args:
+        query: shape (B, H, T, D).
+        key: shape (B, H, S, D).
+        value: shape (B, H, S, D).
+        bias: added to the logits; broadcastable to (B, H, T, S).
+        causal: query t sees keys up to S - T + t only.
+        dropout: probability of dropping an attention weight; the caller passes 0 outside training.
+        need_weights: also return the weights (before dropout); slower, since nothing is fused.
+
+    Returns:
+        The output, shape (B, H, T, D), and the weights, shape (B, H, T, S) in float32, or None.
+    """
+    length, keys = query.shape[2], key.shape[2]
+    simple_causal = causal and length == keys and bias is None and not need_weights
+    if causal and length > 1 and not simple_causal:
+        future = causal_bias(length, keys, query)
+        bias = future if bias is None else bias + future
+    if not need_weights:
+        is_causal = simple_causal and length > 1
+        out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, is_causal=is_causal)
+        return out, None
+    logits = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
+    if bias is not None:
+        logits = logits + bias
+    weights = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    noisy = F.dropout(weights, dropout) if dropout > 0 else weights
+    return torch.matmul(noisy.to(value.dtype), value), weights
+
+
+class SelfAttention(Branch):
+    """Self-attention branch: W^Q, W^K, W^V are slices "query", "key", "value" of the layer's input projection.
+
+    Args:
+        embed_dim: width C; divisible by ``num_heads``.
+        num_heads: number of heads H.
+        dropout: probability in [0, 1) of dropping an attention weight, training only.
+
+    Raises:
+        ValueError: if ``embed_dim`` is not divisible by ``num_heads``.
+    """
+
+    group = "self"
+    output_gain = math.sqrt(3.0)
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(embed_dim, num_heads, "attention")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.output_size = embed_dim
+        self.projections = (
+            Projection("query", embed_dim, noisy=True),
+            Projection("key", embed_dim, noisy=True, cached=True),
+            Projection("value", embed_dim, noisy=True, cached=True),
+        )
+
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """See ``Branch.forward``; keys at padding are ignored."""
+        query, key, value = (split_heads(projected[name], self.num_heads) for name in ("query", "key", "value"))
+        mask = context.key_padding_mask
+        out, _ = attend(
+            query,
+            key,
+            value,
+            bias=None if mask is None else padding_bias(mask, query.dtype),
+            causal=context.causal,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return merge_heads(out)
+
+    def extra_repr(self) -> str:
+        """Sizes for ``print(model)``."""
+        return f"num_heads={self.num_heads}, dropout={self.dropout}"
+
+
+class CrossAttention(Branch):
+    """Attention to the encoder's states, parallel to the other branches: its query reads the layer's input.
+
+    The query matrix is the slice "encoder_query" of the layer's input projection; keys and values have a projection
+    of their own, [W^K; W^V] stacked, because they read the encoder.
+
+    Args:
+        embed_dim: width C; divisible by ``num_heads``.
+        num_heads: number of heads H.
+        encoder_dim: width of the encoder's states.
+        dropout: probability in [0, 1) of dropping an attention weight, training only.
+
+    Raises:
+        ValueError: if ``embed_dim`` is not divisible by ``num_heads``.
+    """
+
+    group = "cross"
+    output_gain = math.sqrt(3.0)
+
+    def __init__(self, embed_dim: int, num_heads: int, encoder_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads(embed_dim, num_heads, "attention")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.output_size = embed_dim
+        self.projections = (Projection("encoder_query", embed_dim),)
+        self.key_value_proj = nn.Linear(encoder_dim, 2 * embed_dim)
+        bound = 1.0 / math.sqrt(encoder_dim)
+        nn.init.uniform_(self.key_value_proj.weight, -bound, bound)
+        nn.init.zeros_(self.key_value_proj.bias)
+
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """See ``Branch.forward``; leaves the weights in ``context`` when asked.
+
+        Raises:
+            ValueError: if there are no encoder states.
+        """
+        key, value = self._encoder_keys_and_values(context)
+        query = split_heads(projected["encoder_query"], self.num_heads)
+        mask = context.encoder_padding_mask
+        out, weights = attend(
+            query,
+            split_heads(key, self.num_heads),
+            split_heads(value, self.num_heads),
+            bias=None if mask is None else padding_bias(mask, query.dtype),
+            dropout=self.dropout if self.training else 0.0,
+            need_weights=context.need_weights,
+        )
+        if weights is not None:
+            context.attention_weights = weights.transpose(0, 1)  # (H, B, T, S)
+        return merge_heads(out)
+
+    def _encoder_keys_and_values(self, context: LayerContext) -> tuple[Tensor, Tensor]:
+        """Keys and values, each (B, S, C): projected once per sentence, then kept in the cache."""
+        cache = context.cache
+        if cache is not None and "encoder_key" in cache:
+            return cache["encoder_key"], cache["encoder_value"]
+        if context.encoder_out is None:
+            raise ValueError("cross_attention needs encoder_out, but got None; drop the branch or pass encoder states.")
+        key, value = self.key_value_proj(context.encoder_out.transpose(0, 1)).chunk(2, dim=-1)
+        if cache is not None:
+            cache["encoder_key"], cache["encoder_value"] = key, value
+        return key, value
+
+    def extra_repr(self) -> str:
+        """Sizes for ``print(model)``."""
+        return f"num_heads={self.num_heads}, dropout={self.dropout}"

@@ -1,0 +1,111 @@
+"""What a branch of the parallel layer is. Read ``parallel_layer.py`` next: it runs a list of these.
+
+A branch asks for named slices of the layer's one input projection and hands a slice of the layer's one output
+projection its input. Two branches that ask for the same name share it: that is the paper's shared projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A named slice of the layer's input projection.
+
+    Attributes:
+        name: branches that ask for the same name read the same rows.
+        size: number of rows, i.e. width of the projected vector.
+        noisy: whether input dropout acts on what this slice reads.
+        cached: whether step-by-step decoding keeps the history of this slice.
+    """
+
+    name: str
+    size: int
+    noisy: bool = False
+    cached: bool = False
+
+
+@dataclass
+class LayerContext:
+    """What a branch may know besides its projections; B sentences, T queries, S keys (history and queries).
+
+    Attributes:
+        length: number of queries T; the last T of the S keys belong to them.
+        key_padding_mask: bool, shape (B, S), true at padding; None if there is none.
+        encoder_out: encoder states, shape (S_enc, B, C_enc); None in an encoder.
+        encoder_padding_mask: bool, shape (B, S_enc), true at padding; None if there is none.
+        cache: history by slice name, each of shape (B, S, size); None outside step-by-step decoding.
+        causal: whether a query may only see keys up to its own position.
+        need_weights: whether cross-attention shall leave its weights in ``attention_weights``.
+        attention_weights: shape (H, B, T, S_enc), float32, left here by cross-attention when asked.
+    """
+
+    length: int
+    key_padding_mask: Tensor | None = None
+    encoder_out: Tensor | None = None
+    encoder_padding_mask: Tensor | None = None
+    cache: dict[str, Tensor] | None = None
+    causal: bool = False
+    need_weights: bool = False
+    attention_weights: Tensor | None = None
+
+
+class Branch(nn.Module):
+    """One of the parallel branches.
+
+    Attributes:
+        projections: slices of the input projection this branch reads.
+        output_size: width of what it returns, i.e. its columns of the output projection.
+        group: branches of one group share output bias and output dropout (one block of the published model).
+        output_gain: its output columns start in uniform(+-output_gain / sqrt(width of the group)).
+    """
+
+    projections: tuple[Projection, ...] = ()
+    output_size: int = 0
+    group: str = ""
+    output_gain: float = 1.0
+
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """Computes the branch up to, not including, its output projection.
+
+        Args:
+            projected: by name, shape (B, T, size), or (B, S, size) for cached slices; "input" is what the branches
+                read, shape (B, T, C), for a branch that keeps projections of its own.
+            context: see ``LayerContext``.
+
+        Returns:
+            Tensor of shape (B, T, output_size).
+        """
+        raise NotImplementedError
+
+
+def extend_cache(cache: dict[str, Tensor] | None, name: str, new: Tensor) -> Tensor:
+    """Appends new positions, shape (B, T, size), to the history of ``name``; returns all S positions."""
+    if cache is None:
+        return new
+    cache[name] = torch.cat([cache[name], new], dim=1) if name in cache else new
+    return cache[name]
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """(B, T, H*D) -> (B, H, T, D), a view."""
+    return x.view(*x.shape[:2], num_heads, -1).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, H, T, D) -> (B, T, H*D)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def check_heads(embed_dim: int, num_heads: int, what: str) -> None:
+    """Raises ValueError unless the width divides evenly into heads."""
+    if num_heads < 1 or embed_dim % num_heads != 0:
+        raise ValueError(
+            f"embed_dim must be divisible by the number of {what} heads, but got embed_dim={embed_dim} and "
+            f"{num_heads} heads; change --encoder-embed-dim / --decoder-embed-dim or the number of {what} heads."
+        )

@@ -1,0 +1,229 @@
+"""Convolution branches: several kernel sizes on one set of values, combined by one learned gate.
+
+Convolution is linear in its kernel, so the gated sum of several sizes is ONE convolution with the sum of the padded
+kernels: that is what ``GatedConv`` runs. The classes below it differ in where the kernels come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
+from muse_plugin.ops.dynamic_conv import dynamic_conv
+
+
+def check_kernel_sizes(kernel_sizes: Sequence[int], causal: bool) -> tuple[int, ...]:
+    """Returns the sizes as a tuple.
+
+    Raises:
+        ValueError: if there is none, one is not a positive integer, or one is even and the kernel is centred.
+    """
+    if len(kernel_sizes) == 0:
+        raise ValueError("kernel sizes must hold at least one size, but got an empty list; give e.g. 3,15.")
+    if any(not isinstance(size, int) or isinstance(size, bool) or size < 1 for size in kernel_sizes):
+        raise ValueError(f"kernel sizes must be integers >= 1, but got {list(kernel_sizes)}; give e.g. 3,15.")
+    even = [size for size in kernel_sizes if size % 2 == 0]
+    if even and not causal:
+        raise ValueError(
+            f"kernel sizes must be odd in the encoder, where a kernel is centred on its token, but got {even} in "
+            f"{list(kernel_sizes)}; use odd sizes, e.g. {even[0] + 1}."
+        )
+    return tuple(kernel_sizes)
+
+
+class GatedConv(Branch):
+    """Base of the convolution branches: reads values, combines kernels of several sizes, convolves.
+
+    Source: arXiv:1911.09483, section 2: Conv = sum_i softmax(a)_i Conv_{k_i}, with one scalar a_i per kernel size,
+    starting at 1/K. Without gate the results stand side by side and the output projection weighs them.
+
+    Args:
+        embed_dim: width C.
+        kernel_sizes: widths in tokens; odd unless ``causal``.
+        causal: a kernel ends at its token (decoder) instead of being centred on it (encoder).
+        weight_dropout: probability in [0, 1) of dropping a kernel weight, training only.
+        use_gate: combine several sizes by the gate; a single size needs none and has none.
+        share_value: read self-attention's values (the paper's shared projection) instead of an own projection.
+        mask_padding: values at padding count as zero, so that a sentence does not depend on its batch. False is the
+            published behaviour: padding leaks into its neighbours.
+
+    Raises:
+        ValueError: see ``check_kernel_sizes``.
+    """
+
+    group = "self"
+    output_gain = math.sqrt(3.0)
+
+    def __init__(
+        self,
+        embed_dim: int,
+        kernel_sizes: Sequence[int],
+        *,
+        causal: bool,
+        weight_dropout: float = 0.0,
+        use_gate: bool = True,
+        share_value: bool = True,
+        mask_padding: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_sizes = check_kernel_sizes(kernel_sizes, causal)
+        self.causal = causal
+        self.weight_dropout = weight_dropout
+        self.mask_padding = mask_padding
+        count = len(self.kernel_sizes)
+        self.gate = nn.Parameter(torch.full((count,), 1.0 / count)) if use_gate and count > 1 else None
+        self.output_size = embed_dim if use_gate else embed_dim * count
+        name = "value" if share_value else "conv_value"
+        self.projections = (Projection(name, embed_dim, noisy=True, cached=True),)
+
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """See ``Branch.forward``."""
+        values = projected[self.projections[0].name]
+        if self.mask_padding and context.key_padding_mask is not None:
+            values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
+        kernels = self.kernels(values[:, -context.length :])
+        kernels = [F.dropout(kernel, self.weight_dropout, self.training) for kernel in kernels]
+        if self.gate is not None:
+            merged = self.merge(kernels)
+            return self.convolve(values, merged, self._padding_left(merged.shape[-1]), context.length)
+        results = [self.convolve(values, k, self._padding_left(k.shape[-1]), context.length) for k in kernels]
+        return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
+
+    def kernels(self, values: Tensor) -> list[Tensor]:
+        """One kernel tensor per size, taps last.
+
+        Args:
+            values: shape (B, T, C), those of the queries.
+        """
+        raise NotImplementedError
+
+    def convolve(self, values: Tensor, kernel: Tensor, padding_left: int, length: int) -> Tensor:
+        """Applies one kernel tensor to values of shape (B, S, C); returns shape (B, length, C)."""
+        raise NotImplementedError
+
+    def gate_weights(self) -> Tensor:
+        """The softmax of the gate, shape (number of kernel sizes,); ones where there is no gate."""
+        if self.gate is None:
+            return torch.ones(len(self.kernel_sizes))
+        return torch.softmax(self.gate.float(), dim=0)
+
+    def merge(self, kernels: list[Tensor]) -> Tensor:
+        """Weighs kernels of several sizes by the gate and adds them up, each padded to the largest size."""
+        largest = max(self.kernel_sizes)
+        weights = self.gate_weights()
+        merged = None
+        for weight, kernel, size in zip(weights, kernels, self.kernel_sizes, strict=True):
+            left = self._padding_left(largest) - self._padding_left(size)
+            padded = F.pad(kernel * weight.to(kernel.dtype), (left, largest - size - left))
+            merged = padded if merged is None else merged + padded
+        assert merged is not None
+        return merged
+
+    def _padding_left(self, kernel_size: int) -> int:
+        return kernel_size - 1 if self.causal else kernel_size // 2
+
+    def extra_repr(self) -> str:
+        """Sizes for ``print(model)``."""
+        return f"kernel_sizes={self.kernel_sizes}, causal={self.causal}, weight_dropout={self.weight_dropout}"
+
+
+class _HeadConv(GatedConv):
+    """Softmax-normalised kernels shared by the channels of a head."""
+
+    def __init__(self, embed_dim: int, num_heads: int, kernel_sizes: Sequence[int], **options: bool | float) -> None:
+        super().__init__(embed_dim, kernel_sizes, **options)  # type: ignore[arg-type]
+        check_heads(embed_dim, num_heads, "convolution")
+        self.num_heads = num_heads
+
+    def convolve(self, values: Tensor, kernel: Tensor, padding_left: int, length: int) -> Tensor:
+        """See ``GatedConv.convolve``; the kernel has shape (B, H, length, K)."""
+        return merge_heads(dynamic_conv(split_heads(values, self.num_heads), kernel, padding_left=padding_left))
+
+
+class DynamicConv(_HeadConv):
+    """Dynamic convolution: every position predicts its kernel from its own value vector V.
+
+    Source: Wu et al. 2019 (arXiv:1901.10430) as changed by arXiv:1911.09483: no GLU, no own input projection, kernels
+    predicted from V without bias, normalised over all K taps even at the ends of the sentence.
+
+    Args:
+        embed_dim: width C; divisible by ``num_heads``.
+        num_heads: number of kernels H; C / H neighbouring channels share one.
+        kernel_sizes: see ``GatedConv``, as are the remaining options.
+        **options: see ``GatedConv``.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, kernel_sizes: Sequence[int], **options: bool | float) -> None:
+        super().__init__(embed_dim, num_heads, kernel_sizes, **options)
+        # Rows: for each size, head by head, tap by tap.
+        self.kernel_weight = nn.Parameter(torch.empty(num_heads * sum(self.kernel_sizes), embed_dim))
+        bound = 1.0 / math.sqrt(embed_dim)
+        nn.init.uniform_(self.kernel_weight, -bound, bound)
+
+    def kernels(self, values: Tensor) -> list[Tensor]:
+        """See ``GatedConv.kernels``; each of shape (B, H, T, K)."""
+        logits = F.linear(values, self.kernel_weight)
+        sizes = [self.num_heads * size for size in self.kernel_sizes]
+        return [
+            torch.softmax(split_heads(part, self.num_heads), dim=-1, dtype=torch.float32).to(values.dtype)
+            for part in torch.split(logits, sizes, dim=-1)
+        ]
+
+
+class LightweightConv(_HeadConv):
+    """Lightweight convolution (arXiv:1901.10430): as ``DynamicConv``, with one learned kernel for all positions."""
+
+    def __init__(self, embed_dim: int, num_heads: int, kernel_sizes: Sequence[int], **options: bool | float) -> None:
+        super().__init__(embed_dim, num_heads, kernel_sizes, **options)
+        self.kernel_logits = nn.ParameterList(
+            nn.init.xavier_uniform_(nn.Parameter(torch.empty(num_heads, size))) for size in self.kernel_sizes
+        )
+
+    def kernels(self, values: Tensor) -> list[Tensor]:
+        """See ``GatedConv.kernels``; each of shape (B, H, T, K)."""
+        batch, length, _ = values.shape
+        return [
+            torch.softmax(logits, dim=-1, dtype=torch.float32)
+            .to(values.dtype)[None, :, None]
+            .expand(batch, -1, length, -1)
+            for logits in self.kernel_logits
+        ]
+
+
+class StaticConv(GatedConv):
+    """Ordinary convolution with learned weights and no softmax, for the comparisons of Table 6.
+
+    Args:
+        embed_dim: width C.
+        kernel_sizes: see ``GatedConv``, as are the remaining options.
+        depthwise: one kernel per channel (a depth-wise separable convolution together with the output projection)
+            instead of a full C x C kernel per tap.
+        **options: see ``GatedConv``.
+    """
+
+    def __init__(
+        self, embed_dim: int, kernel_sizes: Sequence[int], *, depthwise: bool, **options: bool | float
+    ) -> None:
+        super().__init__(embed_dim, kernel_sizes, **options)  # type: ignore[arg-type]
+        self.groups = embed_dim if depthwise else 1
+        self.kernel_weights = nn.ParameterList()
+        for size in self.kernel_sizes:
+            weight = nn.Parameter(torch.empty(embed_dim, embed_dim // self.groups, size))
+            bound = 1.0 / math.sqrt(weight.shape[1] * size)
+            self.kernel_weights.append(nn.init.uniform_(weight, -bound, bound))
+
+    def kernels(self, values: Tensor) -> list[Tensor]:
+        """See ``GatedConv.kernels``; each of shape (C, C or 1, K)."""
+        return list(self.kernel_weights)
+
+    def convolve(self, values: Tensor, kernel: Tensor, padding_left: int, length: int) -> Tensor:
+        """See ``GatedConv.convolve``; the kernel has shape (C, C or 1, K)."""
+        reach = min(values.shape[1] - length, padding_left)
+        channels = values[:, values.shape[1] - length - reach :].transpose(1, 2)
+        channels = F.pad(channels, (padding_left - reach, kernel.shape[-1] - 1 - padding_left))
+        return F.conv1d(channels, kernel.to(channels.dtype), groups=self.groups).transpose(1, 2)

@@ -1,0 +1,187 @@
+"""The MUSE layer: parallel branches between one input projection and one output projection.
+
+Source: Zhao et al. 2019 (arXiv:1911.09483), section 2. All branches read the same input; their results are added to
+it in one residual sum, followed by one layer norm. A branch is a class in ``attention.py``, ``gated_conv.py`` or
+``feed_forward.py``; ``branch.py`` says what a branch is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from muse_plugin.modules.branch import Branch, LayerContext, Projection, extend_cache
+
+
+class ParallelLayer(nn.Module):
+    """Runs branches side by side: x <- LayerNorm(x + sum of branches(x)), or x + sum of branches(LayerNorm(x)).
+
+    The matrices that branches read their input through lie in ONE parameter, ``in_proj_weight`` (rows
+    [W^Q; W^K; W^V; W^Q_cross; W_1] for the published decoder layer), those that they write through in ONE,
+    ``out_proj_weight`` (columns [W^O | W^out | W^O_cross | W_2]). Where training noise differs between branches, the
+    same parameters are multiplied slice by slice.
+
+    Args:
+        embed_dim: width C.
+        branches: the parallel branches by name; branches of one group stand next to each other.
+        branch_dropout: probability in [0, 1) of dropping a channel of a group's output, before the sum.
+        input_dropout: probability in [0, 1) of dropping a channel of the input, for slices marked noisy only (the
+            published model: self-attention and convolution).
+        normalize_before: layer norm on the input of the branches instead of on the sum.
+
+    Raises:
+        ValueError: if there is no branch, or if two branches ask for slices of one name and different kinds.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        branches: Mapping[str, Branch],
+        *,
+        branch_dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        normalize_before: bool = False,
+    ) -> None:
+        super().__init__()
+        if len(branches) == 0:
+            raise ValueError("a parallel layer needs at least one branch, but got none; see --encoder-branches.")
+        self.embed_dim = embed_dim
+        self.branch_dropout = branch_dropout
+        self.input_dropout = input_dropout
+        self.normalize_before = normalize_before
+        self.branches = nn.ModuleDict(dict(branches))
+        self.projections = _collect(self._branches())
+        self.groups = list(dict.fromkeys(branch.group for branch in self._branches()))
+
+        rows = sum(p.size for p in self.projections)
+        self.in_proj_weight = nn.Parameter(torch.empty(rows, embed_dim))
+        self.in_proj_bias = nn.Parameter(torch.zeros(rows))
+        self.group_sizes = [sum(b.output_size for b in self._branches() if b.group == group) for group in self.groups]
+        self.out_proj_weight = nn.Parameter(torch.empty(embed_dim, sum(self.group_sizes)))
+        self.out_proj_bias = nn.Parameter(torch.zeros(len(self.groups), embed_dim))
+        self.layer_norm = nn.LayerNorm(embed_dim)
+        self._noisy_count = sum(p.noisy for p in self.projections)
+        self._cached = [p.name for p in self.projections if p.cached]
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws both projections slice by slice, with the bounds of the published program; biases are zero.
+
+        Input slices: uniform(+-1/sqrt(C)), which is PyTorch's default for a linear layer. A bound of sqrt(6/C) for
+        W^Q, W^K, W^V, as in the program's first upload, makes training diverge.
+        """
+        bound = 1.0 / math.sqrt(self.embed_dim)
+        nn.init.uniform_(self.in_proj_weight, -bound, bound)
+        nn.init.zeros_(self.in_proj_bias)
+        nn.init.zeros_(self.out_proj_bias)
+        gains = {branch.group: branch.output_gain for branch in self._branches()}
+        with torch.no_grad():
+            for group, size, columns in zip(self.groups, self.group_sizes, self._output_slices(), strict=True):
+                bound = gains[group] / math.sqrt(size)
+                columns.uniform_(-bound, bound)
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Tensor | None = None,
+        encoder_out: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        cache: dict[str, Tensor] | None = None,
+        causal: bool = False,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Applies the layer.
+
+        Args:
+            x: shape (T, B, C).
+            key_padding_mask: bool, shape (B, S), true at padding; S = T plus the history in ``cache``.
+            encoder_out: encoder states, shape (S_enc, B, C_enc).
+            encoder_padding_mask: bool, shape (B, S_enc), true at padding.
+            cache: history for step-by-step decoding, extended in place; T may be any number of new tokens.
+            causal: hide the future.
+            need_weights: also return cross-attention's weights.
+
+        Returns:
+            The new x, shape (T, B, C), and the weights, shape (H, B, T, S_enc), or None.
+        """
+        context = LayerContext(
+            length=x.shape[0],
+            key_padding_mask=key_padding_mask,
+            encoder_out=encoder_out,
+            encoder_padding_mask=encoder_padding_mask,
+            cache=cache,
+            causal=causal,
+            need_weights=need_weights,
+        )
+        residual = x
+        if self.normalize_before:
+            x = self.layer_norm(x)
+        projected = self._project_in(x)
+        for name in self._cached:
+            projected[name] = extend_cache(cache, name, projected[name])
+        outputs = [branch(projected, context).transpose(0, 1) for branch in self._branches()]
+        x = residual + self._project_out(outputs)
+        if not self.normalize_before:
+            x = self.layer_norm(x)
+        return x, context.attention_weights
+
+    def _project_in(self, x: Tensor) -> dict[str, Tensor]:
+        """One product for all branches, or two where input dropout makes their inputs differ; each (B, T, size)."""
+        noisy = x
+        runs = [(x, self.projections)]
+        weights: tuple[Tensor, ...] = (self.in_proj_weight,)
+        biases: tuple[Tensor, ...] = (self.in_proj_bias,)
+        if self.training and self.input_dropout > 0:
+            noisy, count = F.dropout(x, self.input_dropout), self._noisy_count
+            runs = [(noisy, self.projections[:count]), (x, self.projections[count:])]
+            rows = [sum(p.size for p in projections) for _, projections in runs]
+            weights, biases = torch.split(self.in_proj_weight, rows), torch.split(self.in_proj_bias, rows)
+        projected = {"input": noisy.transpose(0, 1)}
+        for (source, projections), weight, bias in zip(runs, weights, biases, strict=True):
+            if projections:
+                slices = torch.split(F.linear(source, weight, bias), [p.size for p in projections], dim=-1)
+                projected.update((p.name, part.transpose(0, 1)) for p, part in zip(projections, slices, strict=True))
+        return projected
+
+    def _project_out(self, outputs: list[Tensor]) -> Tensor:
+        """One product for all branches, or one per group where each group has its own dropout mask."""
+        if not (self.training and self.branch_dropout > 0):
+            return F.linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
+        total = None
+        for group, weight, bias in zip(self.groups, self._output_slices(), self.out_proj_bias, strict=True):
+            parts = [out for out, branch in zip(outputs, self._branches(), strict=True) if branch.group == group]
+            hidden = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+            result = F.dropout(F.linear(hidden, weight, bias), self.branch_dropout)
+            total = result if total is None else total + result
+        assert total is not None
+        return total
+
+    def _output_slices(self) -> tuple[Tensor, ...]:
+        return torch.split(self.out_proj_weight, self.group_sizes, dim=1)
+
+    def _branches(self) -> list[Branch]:
+        return list(self.branches.values())  # type: ignore[arg-type]
+
+    def extra_repr(self) -> str:
+        """Sizes for ``print(model)``."""
+        rows = ", ".join(f"{p.name} {p.size}" for p in self.projections)
+        columns = ", ".join(f"{g} {s}" for g, s in zip(self.groups, self.group_sizes, strict=True))
+        return f"embed_dim={self.embed_dim}, in_proj=[{rows}], out_proj=[{columns}]"
+
+
+def _collect(branches: list[Branch]) -> list[Projection]:
+    """The slices all branches ask for, each name once, noisy ones first."""
+    found: dict[str, Projection] = {}
+    for branch in branches:
+        for projection in branch.projections:
+            known = found.setdefault(projection.name, projection)
+            if known != projection:
+                raise ValueError(f"branches that share a slice must agree on it, but got {known} and {projection}.")
+    order = [branch.group for branch in branches]
+    if any(order[i] != order[i - 1] and order[i] in order[:i] for i in range(1, len(order))):
+        raise ValueError(f"branches of one group must stand next to each other, but got the groups {order}.")
+    return sorted(found.values(), key=lambda p: not p.noisy)

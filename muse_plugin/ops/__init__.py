@@ -1,0 +1,1 @@
+"""Tensor functions with several back ends. Nothing here knows fairseq or the papers' layers."""

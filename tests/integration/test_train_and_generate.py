@@ -1,0 +1,123 @@
+"""From binarised data to translations with fairseq's own commands, for every registered architecture."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from fairseq_commands import SMALL, USER_DIR, generate, make_data, run, train
+
+from muse_plugin.checkpoints.averaging import average_checkpoints
+from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
+from muse_plugin.models.muse_presets import PRESETS
+
+TEST_SENTENCES = 13  # no multiple of 8: fairseq alone would lose some
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("data"), {"train": 60, "valid": 11, "test": TEST_SENTENCES})
+
+
+@pytest.mark.parametrize("arch", ["muse", "muse_simple", *PRESETS])
+def test_trains_averages_and_generates(arch, data, tmp_path):
+    train(data, tmp_path, arch, *SMALL, "--max-epoch", 2)
+    averaged = tmp_path / "averaged.pt"
+    save_atomically(average_checkpoints([tmp_path / "checkpoint1.pt", tmp_path / "checkpoint2.pt"]), averaged)
+    assert sorted(generate(data, averaged)) == list(range(TEST_SENTENCES))
+    saved = load_checkpoint(averaged)
+    assert saved["cfg"]["model"]["arch" if "arch" in saved["cfg"]["model"] else "_name"] == arch
+
+
+@pytest.mark.parametrize("arch", ["muse_tiny", "muse_simple_tiny"])
+def test_resuming_in_the_middle_of_an_epoch_equals_not_stopping(arch, data, tmp_path):
+    settings = [*SMALL, "--max-tokens", 60, "--no-epoch-checkpoints", "--dropout", 0.2]
+    train(data, tmp_path / "whole", arch, *settings, "--max-update", 8)
+    train(data, tmp_path / "parts", arch, *settings, "--max-update", 3)
+    train(data, tmp_path / "parts", arch, *settings, "--max-update", 8)
+    whole, parts = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts"))
+    assert parts["optimizer_history"][-1]["num_updates"] == 8
+    for name, expected in whole["model"].items():
+        assert torch.equal(parts["model"][name], expected), name
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--share-all-embeddings", "--encoder-learned-pos", "--decoder-learned-pos"],
+        ["--encoder-normalize-before", "--decoder-normalize-before", "--checkpoint-activations"],
+        ["--encoder-layerdrop", 0.3, "--decoder-layerdrop", 0.3, "--layernorm-embedding"],
+        ["--adaptive-softmax-cutoff", "8,16", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"],
+        ["--input-dropout", 0.1, "--branch-dropout", 0.2, "--attention-dropout", 0.1, "--activation-dropout", 0.1],
+        ["--bf16"],
+        ["--amp"],
+        ["--update-freq", 2, "--ema-decay", 0.99, "--store-ema"],
+        ["--encoder-branches", "long_short_range,ffn", "--conv-padding", "leaky"],
+    ],
+    ids=lambda flags: str(flags[0]).lstrip("-"),
+)
+def test_trains_and_generates_with(flags, data, tmp_path):
+    train(data, tmp_path, "muse_tiny", *SMALL, "--max-epoch", 1, *flags)
+    assert sorted(generate(data, tmp_path / "checkpoint_last.pt")) == list(range(TEST_SENTENCES))
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    train(data, folder, "muse_tiny", *SMALL, "--max-epoch", 2)
+    return folder / "checkpoint_last.pt"
+
+
+def test_generate_prints_alignments(data, trained):
+    printed = run(
+        "generate", data, "--user-dir", USER_DIR, "--path", trained, "--cpu", "--beam", 2, "--print-alignment",
+        "--num-workers", 0,
+    )  # fmt: skip
+    alignments = re.findall(r"^A-\d+\t(.*)$", printed, re.MULTILINE)
+    assert len(alignments) == TEST_SENTENCES
+    assert all(re.fullmatch(r"\d+-\d+", pair) for line in alignments for pair in line.split())
+
+
+def test_validate_and_from_pretrained_and_pruned_layers_work(data, trained, capsys):
+    run(
+        "validate", data, "--user-dir", USER_DIR, "--path", trained, "--cpu", "--task", "translation", "--batch-size", 4
+    )
+    from muse_plugin.models.muse import MuseModel
+
+    hub = MuseModel.from_pretrained(
+        str(trained.parent), checkpoint_file=trained.name, data_name_or_path=str(data), user_dir=USER_DIR
+    )
+    assert isinstance(hub.translate("w1 w2 w3"), str)
+    overrides = "{'encoder_layers_to_keep': '0', 'decoder_layers_to_keep': '1'}"
+    assert len(generate(data, trained, "--model-overrides", overrides)) == TEST_SENTENCES
+
+
+def test_generation_does_not_depend_on_the_batch(data, trained):
+    together = generate(data, trained, "--max-tokens", 1000)
+    alone = generate(data, trained, "--batch-size", 1)
+    assert together == alone
+
+
+def test_interactive_translates_a_line(data, trained):
+    command = [
+        sys.executable, "-m", "fairseq_cli.interactive", str(data), "--user-dir", USER_DIR, "--path", str(trained),
+        "--cpu", "--beam", "2",
+    ]  # fmt: skip
+    done = subprocess.run(command, input="w1 w2 w3\n", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^H-0\t", done.stdout, re.MULTILINE)
+
+
+def test_hydra_trains_a_preset(data, tmp_path):
+    command = [
+        sys.executable, "-m", "fairseq_cli.hydra_train", f"common.user_dir={USER_DIR}", "common.cpu=true",
+        "task=translation", f"task.data={data}", "+model._name=muse_simple_tiny", "+model.encoder_layers=1",
+        "criterion=label_smoothed_cross_entropy", "optimizer=adam", "optimization.lr=[0.001]",
+        "optimization.max_update=1", "dataset.max_tokens=200", "dataset.num_workers=0",
+        f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    model = load_checkpoint(tmp_path / "checkpoint_last.pt")["cfg"]["model"]
+    assert (model["encoder_layers"], model["decoder_layers"], model["encoder_embed_dim"]) == (1, 4, 128)
