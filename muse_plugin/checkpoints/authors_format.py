@@ -1,0 +1,321 @@
+"""Brings checkpoints of the MUSE authors' program (a fork of fairseq 0.6.2) into this plugin's format.
+
+Both layouts are read: separate matrices per branch, and the "big matrix" layout of MUSE-simple with joined matrices.
+The computed function stays the same; what the authors' program stores and never uses (a layer norm per decoder layer,
+the gate of a single kernel) is dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
+
+SIDES = ("encoder", "decoder")
+# Options that only the authors' program has; at least one tells its checkpoints from others.
+_SIGNATURE_OPTIONS = ("combine", "bm", "attn_dynamic_type")
+# Options whose names and meanings did not change.
+_SAME_OPTIONS = (
+    "activation_fn dropout attention_dropout activation_dropout input_dropout adaptive_softmax_dropout "
+    "adaptive_softmax_factor tie_adaptive_weights tie_adaptive_proj encoder_normalize_before decoder_normalize_before "
+    "encoder_learned_pos decoder_learned_pos encoder_attention_heads decoder_attention_heads decoder_input_dim "
+    "decoder_output_dim max_source_positions max_target_positions no_token_positional_embeddings share_all_embeddings "
+    "share_decoder_input_output_embed source_lang target_lang left_pad_source left_pad_target data"
+).split()
+# Stored, but not needed here: rebuilt on load, or constructed by the authors' program and never used.
+_UNUSED = re.compile(
+    r"(encoder|decoder)\.(version|embed_positions\._float_tensor)"
+    r"|decoder\.layers\.\d+\.encoder_attn_layer_norm\.(weight|bias)"
+)
+# Parts around the layers that keep their names.
+_SAME_NAMES = re.compile(
+    r"(encoder|decoder)\.(embed_tokens\.weight|embed_positions\.weight|layer_norm\.(weight|bias))"
+    r"|decoder\.(project_(in|out)_dim\.weight|adaptive_softmax\..+)"
+)
+
+Weights = dict[str, Tensor]
+
+
+def convert_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
+    """Converts a loaded checkpoint of the authors' program.
+
+    Args:
+        state: has "args" (a Namespace with the authors' option names) and "model" (a state dict with their parameter
+            names); other entries (optimiser, counters) are not carried over.
+
+    Returns:
+        A checkpoint that fairseq loads with ``--user-dir muse_plugin``: architecture ``muse`` or ``muse_simple``, sizes
+        as found, ``--conv-padding leaky`` unless the authors' ``dynamic_padding`` was on.
+
+    Raises:
+        ValueError: if it is not a MUSE checkpoint of that program, uses an option without counterpart here, or if
+            parameters are missing, unknown or of the wrong shape; all of them are listed.
+    """
+    args = _check_origin(state)
+    weights: Weights = dict(state["model"])
+    big_matrix = bool(getattr(args, "bm", 0))
+    layers = {side: _count_layers(weights, side) for side in SIDES}
+    _check_names(weights, args, layers)
+
+    converted = {name: tensor for name, tensor in weights.items() if _SAME_NAMES.fullmatch(name)}
+    for side in SIDES:
+        for number in range(layers[side]):
+            prefix = f"{side}.layers.{number}."
+            part = {name[len(prefix) :]: tensor for name, tensor in weights.items() if name.startswith(prefix)}
+            layer = _join_layer(_split_big_matrix(part, side) if big_matrix else part, side)
+            converted.update((prefix + name, tensor) for name, tensor in layer.items())
+        converted[f"{side}.version"] = torch.tensor([3.0])
+    flags = _flags(args, weights, converted, layers)
+    if flags.get("share_all_embeddings"):
+        converted["decoder.embed_tokens.weight"] = converted["encoder.embed_tokens.weight"]
+        flags["share_decoder_input_output_embed"] = True
+    if "adaptive_softmax_cutoff" not in flags:
+        shared = flags.get("share_decoder_input_output_embed")
+        output = converted["decoder.embed_tokens.weight"] if shared else weights["decoder.embed_out"]
+        converted["decoder.output_projection.weight"] = output
+    _check_loads(converted, flags)
+    return {
+        "args": argparse.Namespace(**flags),
+        "model": converted,
+        "optimizer_history": [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+        "task_state": {},
+        "last_optimizer_state": None,
+    }
+
+
+def _check_origin(state: dict[str, Any]) -> argparse.Namespace:
+    args = state.get("args")
+    if args is None or not any(hasattr(args, option) for option in _SIGNATURE_OPTIONS):
+        arch = getattr(args, "arch", None)
+        raise ValueError(
+            f"convert needs a checkpoint of the MUSE authors' program, whose options include "
+            f"{', '.join(_SIGNATURE_OPTIONS)}, but this one has none of them"
+            + (f" (its architecture is {arch!r})" if arch else "")
+            + "; checkpoints of this plugin and of current fairseq need no conversion."
+        )
+    faults = []
+    if not getattr(args, "combine", 0) and not getattr(args, "bm", 0):
+        faults.append("combine=0 with bm=0 (a layer whose parts run one after the other)")
+    if getattr(args, "attn_dynamic_type", 0) and not getattr(args, "attn_dynamic_cat", 1):
+        faults.append("attn_dynamic_cat=0 (attention and convolution share one output matrix)")
+    faults += [f"no {side}_attention_heads" for side in SIDES if not hasattr(args, f"{side}_attention_heads")]
+    if faults:
+        raise ValueError(f"these settings have no counterpart in this plugin: {'; '.join(faults)}.")
+    return args
+
+
+def _count_layers(weights: Weights, side: str) -> int:
+    numbers = [int(match[1]) for name in weights if (match := re.match(rf"{side}\.layers\.(\d+)\.", name))]
+    return max(numbers, default=-1) + 1
+
+
+def _check_names(weights: Weights, args: argparse.Namespace, layers: dict[str, int]) -> None:
+    """Compares the names in the file with those that its options imply."""
+    needed, optional = {"encoder.embed_tokens.weight"}, {"decoder.embed_out"}
+    share_all = getattr(args, "share_all_embeddings", False)
+    (optional if share_all else needed).add("decoder.embed_tokens.weight")
+    adaptive = getattr(args, "adaptive_softmax_cutoff", None) is not None
+    if not share_all and not getattr(args, "share_decoder_input_output_embed", False) and not adaptive:
+        needed.add("decoder.embed_out")
+    for side in SIDES:
+        if layers[side] == 0:
+            needed.add(f"{side}.layers.0.*")
+        for number in range(layers[side]):
+            prefix = f"{side}.layers.{number}."
+            for names, into in zip(_layer_names(weights, args, side, prefix), (needed, optional), strict=True):
+                into.update(prefix + name for name in names)
+    missing = sorted(needed - set(weights))
+    unknown = [n for n in weights if n not in needed | optional and not _UNUSED.fullmatch(n)]
+    unknown = sorted(name for name in unknown if not _SAME_NAMES.fullmatch(name))
+    if missing or unknown:
+        raise ValueError(
+            "the parameters do not fit the options of a MUSE checkpoint by the authors' program: "
+            f"missing {', '.join(missing) or 'none'}; unknown {', '.join(unknown) or 'none'}."
+        )
+
+
+def _layer_names(weights: Weights, args: argparse.Namespace, side: str, prefix: str) -> tuple[set[str], set[str]]:
+    """Parameter names of one layer that must and may be there."""
+    if getattr(args, "bm", 0):
+        modules = ["layer_norm"] + (["self_attn.fc1", "self_attn.fc2"] if side == "encoder" else ["fc1", "fc2"])
+        if side == "decoder":
+            modules.append("encoder_attn.kv_fc")
+            modules += [name for name in ("fc3", "fc4") if getattr(args, f"bm_{name}", 1)]
+        return {f"{module}.{kind}" for module in modules for kind in ("weight", "bias")}, set()
+    modules = ["self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2"]
+    needed = {"self_attn.in_proj_weight", "self_attn.in_proj_bias"}
+    if side == "decoder":
+        modules.append("encoder_attn.out_proj")
+        needed |= {"encoder_attn.in_proj_weight", "encoder_attn.in_proj_bias"}
+    needed |= {f"{module}.{kind}" for module in modules for kind in ("weight", "bias")}
+    kernels = _published_kernels(args)
+    needed |= {f"self_attn.dynamics.{i}.weight_linear.weight" for i in range(len(kernels))}
+    gate = {"self_attn.dynamic_gate_para"}
+    if len(kernels) > 1 and getattr(args, "dynamic_gate", 1):
+        return needed | gate, set()
+    return needed, gate if kernels else set()
+
+
+def _published_kernels(args: argparse.Namespace) -> list[int]:
+    """Kernel sizes by the authors' options: type 1 is ``kernel_size``, type 2 the list ``attn_wide_kernels``."""
+    kind = getattr(args, "attn_dynamic_type", 0)
+    if not kind:
+        return []
+    sizes = [args.kernel_size] if kind == 1 else args.attn_wide_kernels
+    if isinstance(sizes, str):
+        sizes = re.findall(r"\d+", sizes)
+    return [int(size) for size in sizes]
+
+
+def _split_big_matrix(part: Weights, side: str) -> Weights:
+    """Cuts a layer of the big-matrix layout into the separate layout's names; joined output biases stay one."""
+    width = part["layer_norm.weight"].shape[0]
+    inner, outer = ("self_attn.fc1", "self_attn.fc2") if side == "encoder" else ("fc1", "fc2")
+    cross = []
+    if side == "decoder":
+        cross = [name for name in ("fc3", "fc4") if f"{name}.weight" not in part]
+    # Rows: W^Q, W^K, W^V, cross-attention's query unless it is fc3, W_1. Columns: W^O, its output unless fc4, W_2.
+    head = 4 * width if "fc3" in cross else 3 * width
+    rows, bias = part[f"{inner}.weight"], part[f"{inner}.bias"]
+    columns = part[f"{outer}.weight"]
+    tail = 2 * width if "fc4" in cross else width
+    split = {
+        "self_attn.in_proj_weight": rows[: 3 * width],
+        "self_attn.in_proj_bias": bias[: 3 * width],
+        "fc1.weight": rows[head:],
+        "fc1.bias": bias[head:],
+        "self_attn.out_proj.weight": columns[:, :width],
+        "self_attn.out_proj.bias": part[f"{outer}.bias"],
+        "fc2.weight": columns[:, tail:],
+        "fc2.bias": torch.zeros_like(part[f"{outer}.bias"]),
+        "self_attn_layer_norm.weight": part["layer_norm.weight"],
+        "self_attn_layer_norm.bias": part["layer_norm.bias"],
+    }
+    if side == "decoder":
+        query = rows[3 * width : 4 * width] if "fc3" in cross else part["fc3.weight"]
+        query_bias = bias[3 * width : 4 * width] if "fc3" in cross else part["fc3.bias"]
+        out = columns[:, width : 2 * width] if "fc4" in cross else part["fc4.weight"]
+        split |= {
+            "encoder_attn.in_proj_weight": torch.cat([query, part["encoder_attn.kv_fc.weight"]]),
+            "encoder_attn.in_proj_bias": torch.cat([query_bias, part["encoder_attn.kv_fc.bias"]]),
+            "encoder_attn.out_proj.weight": out,
+            "encoder_attn.out_proj.bias": torch.zeros_like(query_bias) if "fc4" in cross else part["fc4.bias"],
+        }
+    return split
+
+
+def _join_layer(part: Weights, side: str) -> Weights:
+    """Joins a layer of the separate layout into the parallel layer's parameters."""
+    inputs, outputs = ["self_attn.in_proj_"], ["self_attn.out_proj"]
+    width = part["self_attn_layer_norm.weight"].shape[0]
+    if side == "decoder":
+        outputs.append("encoder_attn.out_proj")
+    outputs.append("fc2")
+    rows = {kind: [part[f"{inputs[0]}{kind}"]] for kind in ("weight", "bias")}
+    if side == "decoder":
+        for kind, parts in rows.items():
+            parts.append(part[f"encoder_attn.in_proj_{kind}"][:width])
+    layer = {f"in_proj_{kind}": torch.cat([*parts, part[f"fc1.{kind}"]]) for kind, parts in rows.items()}
+    layer["out_proj_weight"] = torch.cat([part[f"{name}.weight"] for name in outputs], dim=1)
+    layer["out_proj_bias"] = torch.stack([part[f"{name}.bias"] for name in outputs])
+    for kind in ("weight", "bias"):
+        layer[f"layer_norm.{kind}"] = part[f"self_attn_layer_norm.{kind}"]
+        if side == "decoder":
+            layer[f"branches.cross_attention.key_value_proj.{kind}"] = part[f"encoder_attn.in_proj_{kind}"][width:]
+    kernels = [name for name in part if name.startswith("self_attn.dynamics.")]
+    if kernels:
+        kernels.sort(key=lambda name: int(name.split(".")[2]))
+        layer["branches.conv.kernel_weight"] = torch.cat([part[name] for name in kernels])
+    gate = part.get("self_attn.dynamic_gate_para")
+    if gate is not None and len(kernels) > 1:
+        layer["branches.conv.gate"] = gate
+    return layer
+
+
+def _flags(args: argparse.Namespace, weights: Weights, converted: Weights, layers: dict[str, int]) -> dict[str, Any]:
+    """Our flags: sizes as found in the file, the rest from the authors' options."""
+    flags: dict[str, Any] = {name: getattr(args, name) for name in _SAME_OPTIONS if hasattr(args, name)}
+    if hasattr(args, "relu_dropout") and "activation_dropout" not in flags:
+        flags["activation_dropout"] = args.relu_dropout
+    cutoff = getattr(args, "adaptive_softmax_cutoff", None)
+    if cutoff is not None:
+        flags["adaptive_softmax_cutoff"] = cutoff if isinstance(cutoff, str) else ",".join(map(str, cutoff))
+    kernels = _published_kernels(args)
+    for side in SIDES:
+        width = converted[f"{side}.layers.0.layer_norm.weight"].shape[0]
+        head = width * (3 if side == "encoder" else 4)
+        flags[f"{side}_layers"] = layers[side]
+        flags[f"{side}_embed_dim"] = width
+        flags[f"{side}_ffn_embed_dim"] = converted[f"{side}.layers.0.in_proj_weight"].shape[0] - head
+        branches = ["self_attention", *(["conv"] if kernels else [])]
+        branches += ["cross_attention", "ffn"] if side == "decoder" else ["ffn"]
+        flags[f"{side}_branches"] = ",".join(branches)
+        if kernels:
+            flags[f"{side}_kernel_sizes"] = ",".join(map(str, kernels))
+    if kernels:
+        flags["no_conv_gate"] = not getattr(args, "dynamic_gate", 1)
+        flags["conv_padding"] = "masked" if getattr(args, "dynamic_padding", 0) else "leaky"
+        flags["weight_dropout"] = 0.1  # whatever --weight-dropout said: the authors' program always uses 0.1
+    flags["arch"] = "muse" if kernels else "muse_simple"
+    flags["task"] = "translation"
+    return flags
+
+
+def _check_loads(converted: Weights, flags: dict[str, Any]) -> None:
+    """Loads the result into a model of the flags' sizes, so that a wrong shape is found now and named."""
+    from muse_plugin.models.muse import MuseModel, MuseSimpleModel
+
+    def dictionary(name: str) -> SimpleNamespace:
+        rows = converted[name].shape[0]
+        return _Symbols(rows)
+
+    source = dictionary("encoder.embed_tokens.weight")
+    target = source if flags.get("share_all_embeddings") else dictionary("decoder.embed_tokens.weight")
+    model_class = MuseModel if flags["arch"] == "muse" else MuseSimpleModel
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    model = model_class.build_model(argparse.Namespace(**flags), task)
+    try:
+        model.load_state_dict(dict(converted))
+    except RuntimeError as error:
+        raise ValueError(f"the parameters have shapes that do not fit together: {error}") from None
+
+
+class _Symbols(SimpleNamespace):
+    """As much of a fairseq dictionary as building a model needs: its size and the index of padding."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size=size)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def pad(self) -> int:
+        return 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``muse-plugin convert``."""
+    parser.add_argument("input", metavar="AUTHORS.pt", type=Path, help="checkpoint of the authors' program")
+    parser.add_argument("output", metavar="OUT.pt", type=Path, help="where to write the converted checkpoint")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs ``muse-plugin convert``: reads safely, converts, writes atomically."""
+    converted = convert_checkpoint(load_checkpoint(args.input))
+    save_atomically(converted, args.output)
+    flags = converted["args"]
+    parameters = sum(tensor.numel() for tensor in {id(t): t for t in converted["model"].values()}.values())
+    print(
+        f"wrote {args.output}: {flags.arch}, {flags.encoder_layers}+{flags.decoder_layers} layers, "
+        f"width {flags.encoder_embed_dim}, {parameters:,} parameters"
+        + (f", --conv-padding {flags.conv_padding}" if flags.arch == "muse" else "")
+    )
+    return 0
