@@ -1,12 +1,17 @@
 """Fixtures for all tests. What cannot run here is skipped inside a fixture, never at import."""
 
 import importlib.util
+import os
 import random
 from pathlib import Path
 
 import numpy
 import pytest
 import torch
+
+# The matrices here are tiny: more threads only wait for each other. Processes that tests start inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(1)
 
 
 def pytest_addoption(parser):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,18 +62,19 @@ def convert_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
     args = _check_origin(state)
     weights: Weights = dict(state["model"])
     big_matrix = bool(getattr(args, "bm", 0))
-    layers = {side: _count_layers(weights, side) for side in SIDES}
-    _check_names(weights, args, layers)
+    use_gate = bool(getattr(args, "dynamic_gate", 1))
+    sizes = {side: _read_sizes(weights, args, side) for side in SIDES}
+    _check_parameters(weights, args, sizes)
 
     converted = {name: tensor for name, tensor in weights.items() if _SAME_NAMES.fullmatch(name)}
     for side in SIDES:
-        for number in range(layers[side]):
+        for number in range(sizes[side].layers):
             prefix = f"{side}.layers.{number}."
             part = {name[len(prefix) :]: tensor for name, tensor in weights.items() if name.startswith(prefix)}
-            layer = _join_layer(_split_big_matrix(part, side) if big_matrix else part, side)
+            layer = _join_layer(_split_big_matrix(part, side) if big_matrix else part, side, use_gate)
             converted.update((prefix + name, tensor) for name, tensor in layer.items())
         converted[f"{side}.version"] = torch.tensor([3.0])
-    flags = _flags(args, weights, converted, layers)
+    flags = _flags(args, sizes)
     if flags.get("share_all_embeddings"):
         converted["decoder.embed_tokens.weight"] = converted["encoder.embed_tokens.weight"]
         flags["share_decoder_input_output_embed"] = True
@@ -106,62 +108,128 @@ def _check_origin(state: dict[str, Any]) -> argparse.Namespace:
         faults.append("combine=0 with bm=0 (a layer whose parts run one after the other)")
     if getattr(args, "attn_dynamic_type", 0) and not getattr(args, "attn_dynamic_cat", 1):
         faults.append("attn_dynamic_cat=0 (attention and convolution share one output matrix)")
+    faults += _kernel_option_faults(args)
     faults += [f"no {side}_attention_heads" for side in SIDES if not hasattr(args, f"{side}_attention_heads")]
     if faults:
         raise ValueError(f"these settings have no counterpart in this plugin: {'; '.join(faults)}.")
     return args
 
 
-def _count_layers(weights: Weights, side: str) -> int:
+@dataclass(frozen=True)
+class _Sizes:
+    """Sizes of one side: from the options, or read off the parameters where an option is absent."""
+
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+
+
+def _read_sizes(weights: Weights, args: argparse.Namespace, side: str) -> _Sizes:
+    def option(name: str, found: int) -> int:
+        return int(getattr(args, f"{side}_{name}", None) or found)
+
+    def rows(name: str) -> int:
+        return weights[name].shape[0] if name in weights else 0
+
     numbers = [int(match[1]) for name in weights if (match := re.match(rf"{side}\.layers\.(\d+)\.", name))]
-    return max(numbers, default=-1) + 1
+    prefix = f"{side}.layers.0."
+    width = option("embed_dim", rows(f"{prefix}layer_norm.weight") or rows(f"{prefix}self_attn_layer_norm.weight"))
+    if getattr(args, "bm", 0):
+        folded = side == "decoder" and not getattr(args, "bm_fc3", 1)
+        inner = "self_attn.fc1.weight" if side == "encoder" else "fc1.weight"
+        hidden = rows(prefix + inner) - (4 if folded else 3) * width
+    else:
+        hidden = rows(f"{prefix}fc1.weight")
+    layers = option("layers", max(numbers, default=0) + 1)
+    return _Sizes(layers, width, option("ffn_embed_dim", hidden), getattr(args, f"{side}_attention_heads"))
 
 
-def _check_names(weights: Weights, args: argparse.Namespace, layers: dict[str, int]) -> None:
-    """Compares the names in the file with those that its options imply."""
-    needed, optional = {"encoder.embed_tokens.weight"}, {"decoder.embed_out"}
-    share_all = getattr(args, "share_all_embeddings", False)
-    (optional if share_all else needed).add("decoder.embed_tokens.weight")
-    adaptive = getattr(args, "adaptive_softmax_cutoff", None) is not None
-    if not share_all and not getattr(args, "share_decoder_input_output_embed", False) and not adaptive:
-        needed.add("decoder.embed_out")
+def _check_parameters(weights: Weights, args: argparse.Namespace, sizes: dict[str, _Sizes]) -> None:
+    """Compares names and shapes in the file with those that its options imply."""
+    embeddings = {f"{side}.embed_tokens.weight" for side in SIDES}
+    optional = {"decoder.embed_out"}
+    if getattr(args, "share_all_embeddings", False):
+        optional.add("decoder.embed_tokens.weight")
+    shared = optional & embeddings or getattr(args, "share_decoder_input_output_embed", False)
+    if not shared and getattr(args, "adaptive_softmax_cutoff", None) is None:
+        embeddings.add("decoder.embed_out")
+        optional.discard("decoder.embed_out")
+    expected: dict[str, tuple[int, ...]] = {}
     for side in SIDES:
-        if layers[side] == 0:
-            needed.add(f"{side}.layers.0.*")
-        for number in range(layers[side]):
-            prefix = f"{side}.layers.{number}."
-            for names, into in zip(_layer_names(weights, args, side, prefix), (needed, optional), strict=True):
-                into.update(prefix + name for name in names)
-    missing = sorted(needed - set(weights))
-    unknown = [n for n in weights if n not in needed | optional and not _UNUSED.fullmatch(n)]
-    unknown = sorted(name for name in unknown if not _SAME_NAMES.fullmatch(name))
-    if missing or unknown:
+        shapes = _big_matrix_shapes if getattr(args, "bm", 0) else _separate_shapes
+        for number in range(sizes[side].layers):
+            for name, shape in shapes(args, side, sizes[side]).items():
+                expected[f"{side}.layers.{number}.{name}"] = shape
+    gates = {name for name in expected if name.endswith("dynamic_gate_para")}
+    if len(_published_kernels(args)) < 2 or not getattr(args, "dynamic_gate", 1):
+        optional |= gates  # stored or not, it is not used
+    missing = sorted((embeddings | set(expected)) - optional - set(weights))
+    known = embeddings | set(expected) | optional
+    unknown = sorted(n for n in weights if n not in known and not (_UNUSED.fullmatch(n) or _SAME_NAMES.fullmatch(n)))
+    misshapen = [
+        f"{name} {tuple(weights[name].shape)} instead of {shape}"
+        for name, shape in expected.items()
+        if name in weights and tuple(weights[name].shape) != shape
+    ]
+    if missing or unknown or misshapen:
         raise ValueError(
             "the parameters do not fit the options of a MUSE checkpoint by the authors' program: "
-            f"missing {', '.join(missing) or 'none'}; unknown {', '.join(unknown) or 'none'}."
+            f"missing {', '.join(missing) or 'none'}; unknown {', '.join(unknown) or 'none'}"
+            + (f"; of the wrong shape {', '.join(misshapen)}." if misshapen else ".")
         )
 
 
-def _layer_names(weights: Weights, args: argparse.Namespace, side: str, prefix: str) -> tuple[set[str], set[str]]:
-    """Parameter names of one layer that must and may be there."""
-    if getattr(args, "bm", 0):
-        modules = ["layer_norm"] + (["self_attn.fc1", "self_attn.fc2"] if side == "encoder" else ["fc1", "fc2"])
-        if side == "decoder":
-            modules.append("encoder_attn.kv_fc")
-            modules += [name for name in ("fc3", "fc4") if getattr(args, f"bm_{name}", 1)]
-        return {f"{module}.{kind}" for module in modules for kind in ("weight", "bias")}, set()
-    modules = ["self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2"]
-    needed = {"self_attn.in_proj_weight", "self_attn.in_proj_bias"}
+def _linear(name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)}
+
+
+def _separate_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a layer with a matrix for each part."""
+    width, hidden, kernels = sizes.width, sizes.hidden, _published_kernels(args)
+    gated = getattr(args, "dynamic_gate", 1)
+    blocks = 1 + (min(len(kernels), 1) if gated else len(kernels))
+    shapes = {
+        "self_attn.in_proj_weight": (3 * width, width),
+        "self_attn.in_proj_bias": (3 * width,),
+        **_linear("self_attn.out_proj", width, blocks * width),
+        **_linear("fc1", hidden, width),
+        **_linear("fc2", width, hidden),
+        "self_attn_layer_norm.weight": (width,),
+        "self_attn_layer_norm.bias": (width,),
+    }
     if side == "decoder":
-        modules.append("encoder_attn.out_proj")
-        needed |= {"encoder_attn.in_proj_weight", "encoder_attn.in_proj_bias"}
-    needed |= {f"{module}.{kind}" for module in modules for kind in ("weight", "bias")}
-    kernels = _published_kernels(args)
-    needed |= {f"self_attn.dynamics.{i}.weight_linear.weight" for i in range(len(kernels))}
-    gate = {"self_attn.dynamic_gate_para"}
-    if len(kernels) > 1 and getattr(args, "dynamic_gate", 1):
-        return needed | gate, set()
-    return needed, gate if kernels else set()
+        shapes |= {"encoder_attn.in_proj_weight": (3 * width, width), "encoder_attn.in_proj_bias": (3 * width,)}
+        shapes |= _linear("encoder_attn.out_proj", width, width)
+    for number, kernel in enumerate(kernels):
+        shapes[f"self_attn.dynamics.{number}.weight_linear.weight"] = (sizes.heads * kernel, width)
+    if kernels:
+        shapes["self_attn.dynamic_gate_para"] = (len(kernels),)
+    return shapes
+
+
+def _big_matrix_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a layer with joined matrices."""
+    width, hidden = sizes.width, sizes.hidden
+    norm: dict[str, tuple[int, ...]] = {"layer_norm.weight": (width,), "layer_norm.bias": (width,)}
+    if side == "encoder":
+        inner = _linear("self_attn.fc1", 3 * width + hidden, width)
+        return norm | inner | _linear("self_attn.fc2", width, width + hidden)
+    own_query, own_output = getattr(args, "bm_fc3", 1), getattr(args, "bm_fc4", 1)
+    shapes = norm | _linear("fc1", (3 if own_query else 4) * width + hidden, width)
+    shapes |= _linear("fc2", width, (1 if own_output else 2) * width + hidden)
+    shapes |= _linear("encoder_attn.kv_fc", 2 * width, width)
+    for name, own in (("fc3", own_query), ("fc4", own_output)):
+        shapes |= _linear(name, width, width) if own else {}
+    return shapes
+
+
+def _kernel_option_faults(args: argparse.Namespace) -> list[str]:
+    kind = getattr(args, "attn_dynamic_type", 0)
+    if kind not in (0, 1, 2):
+        return [f"attn_dynamic_type={kind} (known are 0, 1 and 2)"]
+    option = ("", "kernel_size", "attn_wide_kernels")[kind]
+    return [f"attn_dynamic_type={kind} without {option}"] if option and not getattr(args, option, None) else []
 
 
 def _published_kernels(args: argparse.Namespace) -> list[int]:
@@ -212,7 +280,7 @@ def _split_big_matrix(part: Weights, side: str) -> Weights:
     return split
 
 
-def _join_layer(part: Weights, side: str) -> Weights:
+def _join_layer(part: Weights, side: str, use_gate: bool) -> Weights:
     """Joins a layer of the separate layout into the parallel layer's parameters."""
     inputs, outputs = ["self_attn.in_proj_"], ["self_attn.out_proj"]
     width = part["self_attn_layer_norm.weight"].shape[0]
@@ -234,13 +302,12 @@ def _join_layer(part: Weights, side: str) -> Weights:
     if kernels:
         kernels.sort(key=lambda name: int(name.split(".")[2]))
         layer["branches.conv.kernel_weight"] = torch.cat([part[name] for name in kernels])
-    gate = part.get("self_attn.dynamic_gate_para")
-    if gate is not None and len(kernels) > 1:
-        layer["branches.conv.gate"] = gate
+    if use_gate and len(kernels) > 1:
+        layer["branches.conv.gate"] = part["self_attn.dynamic_gate_para"]
     return layer
 
 
-def _flags(args: argparse.Namespace, weights: Weights, converted: Weights, layers: dict[str, int]) -> dict[str, Any]:
+def _flags(args: argparse.Namespace, sizes: dict[str, _Sizes]) -> dict[str, Any]:
     """Our flags: sizes as found in the file, the rest from the authors' options."""
     flags: dict[str, Any] = {name: getattr(args, name) for name in _SAME_OPTIONS if hasattr(args, name)}
     if hasattr(args, "relu_dropout") and "activation_dropout" not in flags:
@@ -250,11 +317,9 @@ def _flags(args: argparse.Namespace, weights: Weights, converted: Weights, layer
         flags["adaptive_softmax_cutoff"] = cutoff if isinstance(cutoff, str) else ",".join(map(str, cutoff))
     kernels = _published_kernels(args)
     for side in SIDES:
-        width = converted[f"{side}.layers.0.layer_norm.weight"].shape[0]
-        head = width * (3 if side == "encoder" else 4)
-        flags[f"{side}_layers"] = layers[side]
-        flags[f"{side}_embed_dim"] = width
-        flags[f"{side}_ffn_embed_dim"] = converted[f"{side}.layers.0.in_proj_weight"].shape[0] - head
+        flags[f"{side}_layers"] = sizes[side].layers
+        flags[f"{side}_embed_dim"] = sizes[side].width
+        flags[f"{side}_ffn_embed_dim"] = sizes[side].hidden
         branches = ["self_attention", *(["conv"] if kernels else [])]
         branches += ["cross_attention", "ffn"] if side == "decoder" else ["ffn"]
         flags[f"{side}_branches"] = ",".join(branches)
@@ -312,7 +377,8 @@ def run(args: argparse.Namespace) -> int:
     converted = convert_checkpoint(load_checkpoint(args.input))
     save_atomically(converted, args.output)
     flags = converted["args"]
-    parameters = sum(tensor.numel() for tensor in {id(t): t for t in converted["model"].values()}.values())
+    distinct = {id(tensor): tensor for name, tensor in converted["model"].items() if not name.endswith(".version")}
+    parameters = sum(tensor.numel() for tensor in distinct.values())
     print(
         f"wrote {args.output}: {flags.arch}, {flags.encoder_layers}+{flags.decoder_layers} layers, "
         f"width {flags.encoder_embed_dim}, {parameters:,} parameters"

@@ -4,6 +4,7 @@ Source: Zhao et al. 2019, "MUSE: Parallel Multi-Scale Attention for Sequence to 
 The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py``, named sizes in ``muse_presets.py``.
 """
 
+from contextlib import nullcontext
 from typing import Dict, List, Optional
 
 import torch
@@ -13,6 +14,7 @@ from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from muse_plugin.models.muse_config import (
@@ -20,6 +22,7 @@ from muse_plugin.models.muse_config import (
     MuseSimpleConfig,
     check_config,
     flat_flags,
+    pruned_flags,
     transformer_config,
 )
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
@@ -66,17 +69,17 @@ def build_branch(name: str, cfg, side: str, kernel_sizes) -> Branch:
     if name == "cross_attention":
         return CrossAttention(own.embed_dim, own.attention_heads, cfg.encoder.embed_dim, cfg.attention_dropout)
     if name == "ffn":
-        activation = utils.get_activation_fn(str(cfg.activation_fn))
-        shared = str(own.ffn_projection) == "shared"
+        activation = utils.get_activation_fn(cfg.activation_fn)
+        shared = own.ffn_projection == "shared"
         return FeedForward(own.embed_dim, own.ffn_embed_dim, activation, cfg.activation_dropout, shared)
     options = {
         "causal": side == "decoder",
         "weight_dropout": cfg.weight_dropout,
         "use_gate": not cfg.no_conv_gate,
-        "share_value": str(own.conv_projection) == "shared",
-        "mask_padding": str(cfg.conv_padding) == "masked",
+        "share_value": own.conv_projection == "shared",
+        "mask_padding": cfg.conv_padding == "masked",
     }
-    kind = str(own.conv_type)
+    kind = own.conv_type
     heads = own.conv_heads if own.conv_heads is not None else own.attention_heads
     if name == "long_short_range":
         return LongShortRange(own.embed_dim, own.attention_heads, heads, kernel_sizes, cfg.attention_dropout, **options)
@@ -154,12 +157,18 @@ class MuseDecoder(TransformerDecoderBase):
         Returns:
             The states of the new tokens, shape (B, T, C), and a dict with "attn", a list of one (B, T, S) tensor of
             cross-attention averaged over heads (or None), and "inner_states", each (T, B, C).
+
+        Raises:
+            ValueError: if there is no new token.
         """
         past = _past_length(incremental_state)
+        if past >= prev_output_tokens.shape[1]:
+            raise ValueError(
+                f"prev_output_tokens must hold at least one token that the cache has not seen, but got "
+                f"{prev_output_tokens.shape[1]} tokens with {past} in the cache; pass all tokens so far."
+            )
         x = self._embed(prev_output_tokens, past)
-        # Real tokens never look right, so padding matters only where a row starts with it.
-        padding = prev_output_tokens.eq(self.padding_idx)
-        padding_mask = padding if bool(padding[:, 0].any()) else None
+        padding_mask = self._padding_mask(prev_output_tokens, incremental_state, full_context_alignment)
         encoder_states, encoder_padding_mask = _first(encoder_out, "encoder_out"), None
         if encoder_states is not None:
             encoder_padding_mask = _first(encoder_out, "encoder_padding_mask")
@@ -183,7 +192,10 @@ class MuseDecoder(TransformerDecoderBase):
             if number == alignment_layer and weights is not None:
                 attention = weights[:alignment_heads].mean(dim=0)
         if incremental_state is not None:
-            incremental_state[_CACHE] = {"length": torch.tensor(prev_output_tokens.shape[1])}
+            incremental_state[_CACHE] = {
+                "length": torch.tensor(prev_output_tokens.shape[1]),
+                "padded": torch.tensor(padding_mask is not None),
+            }
 
         if self.layer_norm is not None:
             x = self.layer_norm(x)
@@ -191,6 +203,21 @@ class MuseDecoder(TransformerDecoderBase):
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attention], "inner_states": inner_states}
+
+    def _padding_mask(
+        self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState], sees_future: bool
+    ) -> Optional[Tensor]:
+        """The padding mask, shape (B, T_all), or None where padding cannot matter.
+
+        A real token sees padding only if its row starts with it, or if it may look right. Step by step, that is
+        decided once: the first column stays what it is.
+        """
+        padding = prev_output_tokens.eq(self.padding_idx)
+        if incremental_state is not None and _CACHE in incremental_state:
+            matters = bool(incremental_state[_CACHE]["padded"])
+        else:
+            matters = bool((padding if sees_future else padding[:, :1]).any())
+        return padding if matters else None
 
     def _embed(self, prev_output_tokens: Tensor, past: int) -> Tensor:
         """Embeds the tokens after the first ``past``; returns (T, B, C)."""
@@ -254,14 +281,7 @@ class MuseModel(TransformerModelBase):
             ValueError: if flags contradict each other; all faults are reported together.
         """
         flat = flat_flags(cfg, cls.config_class)
-        check_config(flat)
-        source, target = task.source_dictionary, task.target_dictionary
-        if flat.share_all_embeddings and source != target:
-            raise ValueError(
-                "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "
-                f"{len(source)} and a different target dictionary of {len(target)} symbols; preprocess with "
-                "--joined-dictionary or drop the flag."
-            )
+        check_config(flat, task.source_dictionary, task.target_dictionary)
         return super().build_model(transformer_config(flat), task)
 
     @classmethod
@@ -273,6 +293,16 @@ class MuseModel(TransformerModelBase):
     def build_decoder(cls, cfg, tgt_dict, embed_tokens) -> MuseDecoder:
         """Called by the base class."""
         return MuseDecoder(cfg, tgt_dict, embed_tokens)
+
+    def load_state_dict(self, state_dict, strict: bool = True, model_cfg=None, args=None):
+        """Loads parameters as fairseq does; where layers are pruned away, ``model_cfg`` then describes what is left."""
+        flat = None if model_cfg is None else flat_flags(model_cfg, self.config_class)
+        result = super().load_state_dict(state_dict, strict, model_cfg, args)
+        if flat is not None and (flat.encoder_layers_to_keep or flat.decoder_layers_to_keep):
+            with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
+                for name, value in pruned_flags(flat).items():
+                    setattr(model_cfg, name, value)
+        return result
 
     def gate_weights(self) -> Dict[str, Tensor]:
         """Softmax of the kernel gate of every layer that has one, by module name; each (number of kernel sizes,)."""

@@ -8,6 +8,7 @@ import ast
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from typing import Any, Optional
 
 from fairseq import utils
@@ -186,10 +187,9 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{flag} must list integers, e.g. 3,15 or '[[3],[7]]', but got {text!r}.")
     nested = any(isinstance(entry, (list, tuple)) for entry in value)
-    if nested and (len(value) != layers or not all(isinstance(entry, (list, tuple)) for entry in value)):
-        raise ValueError(
-            f"{flag} must hold one list per layer, but got {len(value)} entries for {layers} layers: {text}."
-        )
+    lists = sum(isinstance(entry, (list, tuple)) for entry in value)
+    if nested and (lists != layers or len(value) != layers):
+        raise ValueError(f"{flag} must hold one list per layer, but got {lists} lists for {layers} layers: {text}.")
     per_layer = list(value) if nested else [value] * layers
     try:
         return [check_kernel_sizes(sizes, causal) for sizes in per_layer]
@@ -218,50 +218,130 @@ def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
         side: "encoder" or "decoder".
 
     Raises:
-        ValueError: see ``parse_branches`` and ``parse_kernel_sizes``.
+        ValueError: see ``parse_branches``, ``parse_kernel_sizes`` and ``parse_layers_to_keep``.
     """
-    order = ENCODER_BRANCHES if side == "encoder" else DECODER_BRANCHES
-    chosen = parse_branches(getattr(cfg, f"{side}_branches"), order, f"--{side}-branches")
-    layers = getattr(cfg, f"{side}_layers")
-    sizes: list[tuple[int, ...]] = [()] * layers
+    order, chosen = _branches(cfg, side)
+    sizes: list[tuple[int, ...]] = [()] * getattr(cfg, f"{side}_layers")
     if "conv" in chosen or "long_short_range" in chosen:
-        flag = f"--{side}-kernel-sizes"
-        sizes = parse_kernel_sizes(getattr(cfg, f"{side}_kernel_sizes"), layers, flag, causal=side == "decoder")
+        sizes = _kernel_sizes(cfg, side)
     plans = [LayerPlan([name for name in order if name in chosen], layer_sizes) for layer_sizes in sizes]
-    keep = getattr(cfg, f"{side}_layers_to_keep")
-    return plans if not keep else [plans[int(number)] for number in sorted(keep.split(","), key=int)]
+    return [plans[number] for number in _layers_to_keep(cfg, side)]
 
 
-def check_config(cfg: Any) -> None:
+def parse_layers_to_keep(text: str | None, layers: int, flag: str) -> list[int]:
+    """Reads the numbers of the layers to keep when pruning, comma-separated and counted from 0; None keeps all.
+
+    Raises:
+        ValueError: if an entry is no layer number, or occurs twice.
+    """
+    if not text:
+        return list(range(layers))
+    entries = [entry.strip() for entry in text.split(",")]
+    numbers = {int(entry) for entry in entries if entry.isdecimal() and int(entry) < layers}
+    if len(numbers) != len(entries):
+        raise ValueError(f"{flag} must list different layers from 0 to {layers - 1}, e.g. 0,1, but got {text!r}.")
+    return sorted(numbers)
+
+
+def _branches(cfg: Any, side: str) -> tuple[tuple[str, ...], list[str]]:
+    order = ENCODER_BRANCHES if side == "encoder" else DECODER_BRANCHES
+    return order, parse_branches(getattr(cfg, f"{side}_branches"), order, f"--{side}-branches")
+
+
+def _kernel_sizes(cfg: Any, side: str) -> list[tuple[int, ...]]:
+    text, layers = getattr(cfg, f"{side}_kernel_sizes"), getattr(cfg, f"{side}_layers")
+    return parse_kernel_sizes(text, layers, f"--{side}-kernel-sizes", causal=side == "decoder")
+
+
+def _layers_to_keep(cfg: Any, side: str) -> list[int]:
+    flag = f"--{side}-layers-to-keep"
+    return parse_layers_to_keep(getattr(cfg, f"{side}_layers_to_keep"), getattr(cfg, f"{side}_layers"), flag)
+
+
+def pruned_flags(cfg: Any) -> dict[str, Any]:
+    """The flags of the model that is left after pruning to ``--encoder/decoder-layers-to-keep``."""
+    flags: dict[str, Any] = {}
+    for side in ("encoder", "decoder"):
+        plans = layer_plans(cfg, side)
+        flags[f"{side}_layers"] = len(plans)
+        flags[f"{side}_layers_to_keep"] = None
+        if any(plan.kernel_sizes for plan in plans):
+            flags[f"{side}_kernel_sizes"] = str([list(plan.kernel_sizes) for plan in plans])
+    return flags
+
+
+def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any = None) -> None:
     """Finds everything wrong with the flags and reports it together.
 
     Args:
         cfg: flags by their flat names.
+        source_dictionary: for ``--share-all-embeddings``.
+        target_dictionary: for ``--share-all-embeddings``.
 
     Raises:
         ValueError: with one sentence per fault.
     """
     faults: list[str] = []
     for side in ("encoder", "decoder"):
-        try:
-            layer_plans(cfg, side)
-        except ValueError as error:
-            faults.append(str(error))
-        width = getattr(cfg, f"{side}_embed_dim")
-        for kind in ("attention", "conv"):
-            heads = getattr(cfg, f"{side}_{kind}_heads")
-            if heads is not None and (heads < 1 or width % heads != 0):
-                faults.append(
-                    f"--{side}-embed-dim must be divisible by --{side}-{kind}-heads, "
-                    f"but got {width} and {heads}; change one of them."
-                )
-    rates = ("dropout", "attention_dropout", "activation_dropout", "branch_dropout", "input_dropout", "weight_dropout")
-    for name in rates:
-        rate = getattr(cfg, name)
-        if rate is not None and not 0 <= rate < 1:
-            faults.append(f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}.")
+        faults += _side_faults(cfg, side)
+    for name in ("dropout", "attention_dropout", "activation_dropout", "branch_dropout", "input_dropout"):
+        faults += _rate_faults(cfg, name)
+    faults += _rate_faults(cfg, "weight_dropout")
+    if cfg.share_all_embeddings and source_dictionary != target_dictionary:
+        faults.append(
+            "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "
+            f"{len(source_dictionary)} and a different target dictionary of {len(target_dictionary)} symbols; "
+            "preprocess with --joined-dictionary or drop the flag."
+        )
+    if cfg.share_all_embeddings and cfg.encoder_embed_dim != cfg.decoder_embed_dim:
+        faults.append(
+            "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, "
+            f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or drop the flag."
+        )
     if faults:
         raise ValueError("\n".join(faults))
+
+
+def _side_faults(cfg: Any, side: str) -> list[str]:
+    faults: list[str] = []
+    if getattr(cfg, f"{side}_layers") < 1:
+        return [f"--{side}-layers must be at least 1, but got {getattr(cfg, f'{side}_layers')}."]
+    faults += _rate_faults(cfg, f"{side}_layerdrop")
+    chosen: list[str] = []
+    try:
+        chosen = _branches(cfg, side)[1]
+    except ValueError as error:
+        faults.append(str(error))
+    splits = "long_short_range" in chosen
+    for read in (_kernel_sizes, _layers_to_keep):
+        if read is _kernel_sizes and chosen and not splits and "conv" not in chosen:
+            continue
+        try:
+            read(cfg, side)
+        except ValueError as error:
+            faults.append(str(error))
+    width, flag = getattr(cfg, f"{side}_embed_dim"), f"--{side}-embed-dim"
+    if splits:
+        width, flag = width / 2, f"half of {flag} (the branch long_short_range splits it)"
+    for kind in ("attention", "conv"):
+        heads = getattr(cfg, f"{side}_{kind}_heads")
+        if heads is not None and (heads < 1 or width % heads != 0):
+            faults.append(
+                f"{flag} must be divisible by --{side}-{kind}-heads, but got {width:g} and {heads}; change one of them."
+            )
+    if splits and (getattr(cfg, f"{side}_conv_type") != "dynamic" or "conv" in chosen):
+        faults.append(
+            f"the branch long_short_range has a dynamic convolution of its own, but got --{side}-conv-type "
+            f"{getattr(cfg, f'{side}_conv_type')} and --{side}-branches {','.join(chosen)}; drop one of them."
+        )
+    return faults
+
+
+def _rate_faults(cfg: Any, name: str) -> list[str]:
+    rate = getattr(cfg, name)
+    if rate is None or 0 <= rate < 1:
+        return []
+    return [f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}."]
 
 
 def flat_flags(cfg: Any, dataclass_type: type = MuseConfig) -> Namespace:
@@ -271,19 +351,25 @@ def flat_flags(cfg: Any, dataclass_type: type = MuseConfig) -> Namespace:
         cfg: Namespace, dataclass or DictConfig; flags it does not know (an older checkpoint) get their default.
         dataclass_type: the model's config class.
     """
-    given = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else dict(vars(cfg))
-    assert isinstance(given, dict)
-    defaults = {f.name: f.default for f in fields(dataclass_type) if f.name != "_name"}
-    flat = Namespace(**{name: given.get(name, default) for name, default in defaults.items()})
-    if flat.branch_dropout is None:
-        flat.branch_dropout = flat.dropout
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if getattr(flat, name) is None:
-            setattr(flat, name, flat.decoder_embed_dim)
-    return flat
+    if isinstance(cfg, DictConfig):
+        given: Any = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    else:
+        given = {name: str(value) if isinstance(value, Enum) else value for name, value in vars(cfg).items()}
+    return Namespace(**{f.name: given.get(f.name, f.default) for f in fields(dataclass_type) if f.name != "_name"})
 
 
 def transformer_config(flat: Namespace) -> TransformerConfig:
-    """fairseq's nested config with our flags beside its own, and layer plans in ``cfg.encoder.plans``."""
-    plans = {f"{side}_plans": layer_plans(flat, side) for side in ("encoder", "decoder")}
-    return TransformerConfig.from_namespace(Namespace(**vars(flat), **plans))
+    """fairseq's nested config with our flags beside its own, and layer plans in ``cfg.encoder.plans``.
+
+    Args:
+        flat: from ``flat_flags``, checked; flags that default to another flag's value get it here.
+    """
+    values = dict(vars(flat))
+    if flat.branch_dropout is None:
+        values["branch_dropout"] = flat.dropout
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if values[name] is None:
+            values[name] = flat.decoder_embed_dim
+    for side in ("encoder", "decoder"):
+        values[f"{side}_plans"] = layer_plans(flat, side)
+    return TransformerConfig.from_namespace(Namespace(**values))

@@ -61,7 +61,7 @@ def attend(
         need_weights: also return the weights (before dropout); slower, since nothing is fused.
 
     Returns:
-        The output, shape (B, H, T, D), and the weights, shape (B, H, T, S) in float32, or None.
+        The output, shape (B, H, T, D), and the weights, shape (B, H, T, S) in float32 or float64, or None.
     """
     length, keys = query.shape[2], key.shape[2]
     simple_causal = causal and length == keys and bias is None and not need_weights
@@ -75,7 +75,7 @@ def attend(
     logits = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
     if bias is not None:
         logits = logits + bias
-    weights = torch.softmax(logits, dim=-1, dtype=torch.float32)
+    weights = torch.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
     noisy = F.dropout(weights, dropout) if dropout > 0 else weights
     return torch.matmul(noisy.to(value.dtype), value), weights
 

@@ -91,6 +91,4 @@ def _band(values: Tensor, taps: Tensor, left: int) -> Tensor:
         width = length + kernel_size - 1
         skewed = F.pad(taps, (0, length)).reshape(batch, heads, length * (width + 1))
         band = skewed[..., : length * width].reshape(batch, heads, length, width)
-    first = min(left, band.shape[3])
-    band = band[..., first : left + values.shape[2]]
-    return torch.matmul(band, values[:, :, : band.shape[3]])
+    return torch.matmul(band[..., left : left + values.shape[2]], values)

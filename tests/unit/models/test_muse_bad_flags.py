@@ -1,0 +1,245 @@
+"""Flags that cannot work: each is refused with the rule, what was received, and the way out."""
+
+import re
+import sys
+from argparse import Namespace
+from types import SimpleNamespace
+
+import pytest
+from fairseq.models import build_model
+from helpers import PACKAGE, run_command
+from reference import make_dictionary
+
+from muse_plugin.models.muse_config import DECODER_BRANCHES, ENCODER_BRANCHES, parse_kernel_sizes
+
+SMALL = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2}.items()
+}
+
+
+def build(target_symbols=None, **flags):
+    source = make_dictionary(20)
+    target = source if target_symbols is None else make_dictionary(target_symbols)
+    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
+    return build_model(Namespace(_name="muse", arch="muse", **{**SMALL, **flags}), task)
+
+
+def faults_of(**flags):
+    """The sentences that are reported, one per line."""
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        build(**flags)
+    return str(caught.value).splitlines()
+
+
+def test_the_flags_that_the_others_change_one_by_one_are_good():
+    build()
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("text", ["", "  ", "[]"])
+def test_build_raises_error_when_there_are_no_kernel_sizes(side, text):
+    (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
+    assert sentence == (
+        f"--{side}-kernel-sizes: kernel sizes must hold at least one size, but got an empty list; give e.g. 3,15."
+    )
+
+
+@pytest.mark.parametrize(("text", "even"), [("4", "[4]"), ("3,8,5,2", "[8, 2]"), ("[[3],[6]]", "[6]")])
+def test_build_raises_error_when_an_encoder_kernel_is_even(text, even):
+    (sentence,) = faults_of(encoder_kernel_sizes=text)
+    assert sentence.startswith(
+        "--encoder-kernel-sizes: kernel sizes must be odd in the encoder, where a kernel is centred on its token, "
+        f"but got {even} in "
+    )
+    assert sentence.endswith(f"; use odd sizes, e.g. {int(even.strip('[]').split(',')[0]) + 1}.")
+
+
+def test_even_kernels_are_good_in_the_decoder():
+    model = build(decoder_kernel_sizes="2,4")
+    assert model.decoder.layers[0].branches["conv"].kernel_sizes == (2, 4)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("text", ["3.5", "3,0", "-3", "True", "[[3],[5.0]]", "3,'5'"])
+def test_build_raises_error_when_a_kernel_size_is_no_positive_integer(side, text):
+    (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
+    pattern = rf"--{side}-kernel-sizes: kernel sizes must be integers >= 1, but got \[.*\]; give e\.g\. 3,15\."
+    assert re.fullmatch(pattern, sentence)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("text", ["three", "3;15", "3 15", "03", "{3}", "'3'", "__import__('os').getcwd()"])
+def test_build_raises_error_when_kernel_sizes_cannot_be_read(side, text):
+    (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
+    assert sentence == f"--{side}-kernel-sizes must list integers, e.g. 3,15 or '[[3],[7]]', but got {text!r}."
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("text", ["[[3]]", "[[3],[5],[7]]"])
+def test_build_raises_error_when_there_are_not_as_many_kernel_lists_as_layers(side, text):
+    (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
+    count = text.count("[") - 1
+    assert sentence == (
+        f"--{side}-kernel-sizes must hold one list per layer, but got {count} lists for 2 layers: {text}."
+    )
+
+
+def test_build_raises_error_when_lists_and_numbers_are_mixed():
+    (sentence,) = faults_of(encoder_kernel_sizes="[[3],7]")
+    assert "--encoder-kernel-sizes" in sentence
+    assert "[[3],7]" in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", [(7,), (7,)]),
+        ("3,15", [(3, 15), (3, 15)]),
+        (" 3 , 15 ", [(3, 15), (3, 15)]),
+        ("[3,15]", [(3, 15), (3, 15)]),
+        ("(3,15)", [(3, 15), (3, 15)]),
+        ("[[3],[7,15]]", [(3,), (7, 15)]),
+        ("[3],[7,15]", [(3,), (7, 15)]),
+        ([3, 15], [(3, 15), (3, 15)]),
+    ],
+)
+def test_kernel_sizes_are_read_in_every_documented_form(text, expected):
+    assert parse_kernel_sizes(text, 2, "--encoder-kernel-sizes", causal=False) == expected
+
+
+def test_kernel_sizes_do_not_matter_where_nothing_convolves():
+    build(encoder_branches="self_attention,ffn", encoder_kernel_sizes="none of your business")
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("kind", ["attention", "conv"])
+@pytest.mark.parametrize("heads", [3, 0, -2])
+def test_build_raises_error_when_the_width_does_not_divide_into_heads(side, kind, heads):
+    (sentence,) = faults_of(**{f"{side}_{kind}_heads": heads})
+    assert sentence == (
+        f"--{side}-embed-dim must be divisible by --{side}-{kind}-heads, but got 16 and {heads}; change one of them."
+    )
+
+
+@pytest.mark.parametrize(("side", "names"), [("encoder", ENCODER_BRANCHES), ("decoder", DECODER_BRANCHES)])
+def test_build_raises_error_for_an_unknown_branch_and_lists_the_known_ones(side, names):
+    (sentence,) = faults_of(**{f"{side}_branches": "self_attention,recurrence,ffn"})
+    assert sentence == (
+        f"--{side}-branches must list branches out of {', '.join(names)}, each at most once, "
+        "but got 'self_attention,recurrence,ffn' with the unknown recurrence."
+    )
+
+
+def test_build_raises_error_for_cross_attention_in_the_encoder():
+    (sentence,) = faults_of(encoder_branches="self_attention,cross_attention")
+    assert sentence.endswith("with the unknown cross_attention.")
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("text", ["conv,ffn,conv", "", ","])
+def test_build_raises_error_for_a_repeated_branch_or_none(side, text):
+    (sentence,) = faults_of(**{f"{side}_branches": text})
+    assert sentence.startswith(f"--{side}-branches must list branches out of ")
+    assert sentence.endswith(f", each at most once, but got {text!r}.")
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
+@pytest.mark.parametrize(
+    "name", "attention_dropout activation_dropout branch_dropout input_dropout weight_dropout".split()
+)
+def test_build_raises_error_when_a_dropout_is_no_probability_below_one(name, rate):
+    (sentence,) = faults_of(**{name: rate})
+    assert sentence == f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}."
+
+
+def test_build_raises_error_when_dropout_is_out_of_range():
+    assert faults_of(dropout=1.0, branch_dropout=0.1) == ["--dropout must lie in [0, 1), but got 1.0."]
+
+
+def test_one_wrong_dropout_is_reported_once():
+    # --branch-dropout was not given: naming it would send the user looking for a flag that is not there.
+    assert faults_of(dropout=1.0) == ["--dropout must lie in [0, 1), but got 1.0."]
+
+
+def test_build_raises_error_when_shared_embeddings_have_different_dictionaries():
+    (sentence,) = faults_of(target_symbols=25, share_all_embeddings=True)
+    assert sentence == (
+        "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of 20 and a "
+        "different target dictionary of 25 symbols; preprocess with --joined-dictionary or drop the flag."
+    )
+
+
+def test_equal_dictionaries_may_be_two_objects():
+    build(target_symbols=20, share_all_embeddings=True)
+
+
+def test_build_raises_error_when_shared_embeddings_have_different_widths():
+    (sentence,) = faults_of(share_all_embeddings=True, decoder_embed_dim=8)
+    for part in ("--share-all-embeddings", "--encoder-embed-dim", "--decoder-embed-dim"):
+        assert part in sentence
+
+
+@pytest.mark.parametrize("keep", ["0,2", "a", "0,-3", "0,0.5"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_build_raises_error_when_a_layer_to_keep_does_not_exist(side, keep):
+    (sentence,) = faults_of(**{f"{side}_layers_to_keep": keep})
+    assert f"--{side}-layers-to-keep" in sentence
+    assert keep in sentence
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_build_raises_error_when_half_the_width_does_not_divide_into_heads(side):
+    branches = "long_short_range,ffn" if side == "encoder" else "long_short_range,cross_attention,ffn"
+    (sentence,) = faults_of(**{f"{side}_branches": branches, f"{side}_attention_heads": 16})
+    # 16 heads do divide the width of 16: the user must learn which branch wants more, and from which flag.
+    assert "long_short_range" in sentence
+    assert f"--{side}" in sentence
+
+
+def test_all_faults_are_reported_together():
+    sentences = faults_of(
+        encoder_kernel_sizes="4",
+        decoder_kernel_sizes="",
+        encoder_attention_heads=3,
+        decoder_conv_heads=5,
+        input_dropout=2.0,
+        weight_dropout=-1.0,
+    )
+    assert len(sentences) == 6
+    beginnings = (
+        "--encoder-kernel-sizes: kernel sizes must be odd",
+        "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3",
+        "--decoder-kernel-sizes: kernel sizes must hold at least one size",
+        "--decoder-embed-dim must be divisible by --decoder-conv-heads, but got 16 and 5",
+        "--input-dropout must lie in [0, 1), but got 2.0",
+        "--weight-dropout must lie in [0, 1), but got -1.0",
+    )
+    for beginning in beginnings:
+        assert sum(sentence.startswith(beginning) for sentence in sentences) == 1, beginning
+
+
+def test_two_faults_of_one_side_are_reported_together():
+    sentences = faults_of(encoder_branches="conv,recurrence", encoder_kernel_sizes="4")
+    assert len(sentences) == 2
+    assert "--encoder-branches" in sentences[0]
+    assert "--encoder-kernel-sizes" in sentences[1]
+
+
+def test_shared_embeddings_are_reported_together_with_other_faults():
+    sentences = faults_of(target_symbols=25, share_all_embeddings=True, input_dropout=2.0)
+    assert len(sentences) == 2
+
+
+def test_training_command_ends_with_the_sentence(tmp_path):
+    for language in ("de", "en"):
+        (tmp_path / f"dict.{language}.txt").write_text("a 1\nb 1\n")
+    words = ["--user-dir", str(PACKAGE), "--arch", "muse_tiny", "--source-lang", "de", "--target-lang", "en", "--cpu"]
+    words += ["--encoder-kernel-sizes", "3,4", "--max-tokens", "100", "--optimizer", "adam"]
+    process = run_command([sys.executable, "-m", "fairseq_cli.train", str(tmp_path), *words], cwd=tmp_path)
+    assert process.returncode != 0
+    assert (
+        "--encoder-kernel-sizes: kernel sizes must be odd in the encoder, where a kernel is centred on its token, "
+        "but got [4] in [3, 4]; use odd sizes, e.g. 5."
+    ) in process.stderr

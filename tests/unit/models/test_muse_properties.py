@@ -1,0 +1,585 @@
+"""What must hold for every MUSE model, whatever its flags: padding, batch, time, cache, gradients, storage."""
+
+import copy
+import io
+import pickle
+from argparse import Namespace
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.models import build_model
+from fairseq.sequence_generator import SequenceGenerator
+from helpers import assert_close
+from omegaconf import OmegaConf
+from reference import make_dictionary
+from torch import nn
+
+from muse_plugin.models.muse_config import MuseConfig
+
+PAD, EOS = 1, 2
+SYMBOLS = 20
+# float32, sums in another order; the largest difference over all variants was 1.3e-6, on numbers of up to 4.
+ATOL = 2e-5
+
+SMALL = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2}.items()
+}
+
+
+def both(**flags):
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in flags.items()}
+
+
+VARIANTS = {
+    "muse": {},
+    "muse_simple": {"model": "muse_simple"},
+    "lightweight": both(conv_type="lightweight"),
+    "depthwise": both(conv_type="depthwise"),
+    "standard": both(conv_type="standard"),
+    "single_kernel": both(kernel_sizes="7"),
+    "kernel_of_one": both(kernel_sizes="1,3"),
+    "long_kernel": both(kernel_sizes="31"),
+    "even_decoder_kernel": {"decoder_kernel_sizes": "2,4"},
+    "separate_projection": both(conv_projection="separate"),
+    "separate_standard": both(conv_projection="separate", conv_type="standard", kernel_sizes="3"),
+    "conv_heads": both(conv_heads=8),
+    "no_gate": {"no_conv_gate": True},
+    "ffn_shared": both(ffn_projection="shared"),
+    "encoder_ffn_shared": {"encoder_ffn_projection": "shared"},
+    "no_ffn": {"encoder_branches": "self_attention,conv", "decoder_branches": "self_attention,conv,cross_attention"},
+    "encoder_without_conv": {"encoder_branches": "self_attention,ffn"},
+    "decoder_without_conv": {"decoder_branches": "self_attention,cross_attention,ffn"},
+    "conv_without_attention": {"encoder_branches": "conv,ffn", "decoder_branches": "conv,cross_attention,ffn"},
+    "long_short_range": {
+        "encoder_branches": "long_short_range,ffn",
+        "decoder_branches": "long_short_range,cross_attention,ffn",
+    },
+    "growing_kernels": both(kernel_sizes="[[3], [7, 15]]"),
+    "normalize_before": both(normalize_before=True),
+    "learned_positions": {**both(learned_pos=True), "max_source_positions": 30, "max_target_positions": 30},
+    "no_positions": {"no_token_positional_embeddings": True},
+    "embedding_norm": {"layernorm_embedding": True, "no_scale_embedding": True, "activation_fn": "gelu"},
+    "other_widths": {"encoder_embed_dim": 24, "decoder_embed_dim": 16, "decoder_attention_heads": 4},
+    "other_embedding_widths": {"decoder_input_dim": 12, "decoder_output_dim": 10},
+    "adaptive_softmax": {"adaptive_softmax_cutoff": "8,14"},
+    "share_all_embeddings": {"share_all_embeddings": True},
+    "share_decoder_embeddings": {"share_decoder_input_output_embed": True},
+}
+
+
+def build(model="muse", seed=3, **flags):
+    """A tiny model through fairseq's own entry; biases and gates are random, since zeros hide mistakes."""
+    torch.manual_seed(seed)
+    dictionary = make_dictionary(SYMBOLS)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    net = build_model(Namespace(_name=model, arch=model, **{"dropout": 0.0, **SMALL, **flags}), task)
+    for name, parameter in net.named_parameters():
+        if "bias" in name or name.endswith("gate"):
+            nn.init.normal_(parameter, std=0.3)
+    return net
+
+
+@cache
+def built(variant):
+    return build(**VARIANTS[variant]).eval()
+
+
+@pytest.fixture(params=VARIANTS)
+def net(request):
+    """A model in evaluation mode; shared between tests, so do not change it."""
+    return built(request.param)
+
+
+def make_sentence(length, seed=0):
+    words = torch.randint(4, SYMBOLS, (length - 1,), generator=torch.Generator().manual_seed(seed))
+    return torch.cat([words, torch.tensor([EOS])])
+
+
+def make_batch(rows, left=False, longer=0):
+    """Pads rows to one length, and ``longer`` beyond."""
+    width = max(map(len, rows)) + longer
+    batch = torch.full((len(rows), width), PAD)
+    for row, tokens in enumerate(rows):
+        batch[row, width - len(tokens) :] = tokens if left else batch[row, width - len(tokens) :]
+        if not left:
+            batch[row, : len(tokens)] = tokens
+    return batch
+
+
+def make_pair(lengths=(7, 5, 3), target_lengths=(4, 6, 2), left=True):
+    sources = [make_sentence(n, seed=n) for n in lengths]
+    targets = [make_sentence(n, seed=n + 50).roll(1) for n in target_lengths]  # eos first, as the decoder reads it
+    return sources, targets, make_batch(sources, left), make_batch(targets)
+
+
+def lengths_of(tokens):
+    return tokens.ne(PAD).sum(1)
+
+
+def logits_of(net, source, previous):
+    return net(source, lengths_of(source), previous)[0]
+
+
+def loss_of(net):
+    _, targets, source, previous = make_pair()
+    target = make_batch([row.roll(-1) for row in targets])
+    out = net(source, lengths_of(source), previous)
+    if net.decoder.adaptive_softmax is not None:  # as fairseq's adaptive_loss
+        parts = zip(*net.decoder.adaptive_softmax(out[0], target.flatten()), strict=True)
+        return sum(F.cross_entropy(logits, words, ignore_index=PAD) for logits, words in parts)
+    lprobs = net.get_normalized_probs(out, log_probs=True)
+    return -lprobs.gather(-1, target[..., None])[target.ne(PAD)].mean()
+
+
+# ---- what stands next to a sentence -------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [True, False])
+def test_longer_padding_of_the_source_changes_nothing(net, left):
+    sources, _, _, previous = make_pair()
+    short, long = (make_batch(sources, left, longer) for longer in (0, 9))
+    states = [net.encoder(tokens, lengths_of(tokens))["encoder_out"][0].transpose(0, 1) for tokens in (short, long)]
+    assert_close(states[1][long.ne(PAD)], states[0][short.ne(PAD)], atol=ATOL)
+    assert_close(logits_of(net, long, previous), logits_of(net, short, previous), atol=ATOL)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [True, False])
+def test_longer_padding_of_the_target_changes_nothing(net, left):
+    _, targets, source, short = make_pair()
+    long = make_batch(targets, left, longer=9)
+    actual, expected = logits_of(net, source, long), logits_of(net, source, short)
+    assert_close(actual[long.ne(PAD)], expected[short.ne(PAD)], atol=ATOL)
+
+
+@torch.no_grad()
+def test_a_sentence_alone_equals_itself_in_a_batch(net):
+    sources, targets, source, previous = make_pair()
+    batch = logits_of(net, source, previous)
+    for row, (one, target) in enumerate(zip(sources, targets, strict=True)):
+        assert_close(logits_of(net, one[None], target[None])[0], batch[row, : len(target)], atol=ATOL)
+
+
+@torch.no_grad()
+def test_published_padding_leaks_and_is_off_by_default():
+    sources, targets, source, previous = make_pair()
+    for flags, leaks in (({}, False), ({"conv_padding": "masked"}, False), ({"conv_padding": "leaky"}, True)):
+        net = build(**flags).eval()
+        alone = logits_of(net, sources[2][None], targets[2][None])[0]
+        difference = (logits_of(net, source, previous)[2, : len(targets[2])] - alone).abs().max()
+        assert (difference > 1e-3) == leaks
+        assert leaks or difference < ATOL
+
+
+# ---- time ---------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("changed", [1, 3, 5])
+def test_changing_a_token_leaves_earlier_outputs_bit_identical(net, changed):
+    source = make_batch([make_sentence(7)] * 2)
+    previous = torch.stack([make_sentence(6, seed).roll(1) for seed in (1, 2)])
+    before = logits_of(net, source, previous)
+    previous[:, changed] = 4 + (previous[:, changed] - 3) % (SYMBOLS - 4)
+    after = logits_of(net, source, previous)
+    assert_close(after[:, :changed], before[:, :changed], atol=0, rtol=0)
+    assert not torch.equal(after[:, changed:], before[:, changed:])
+
+
+def step_through(net, encoder_out, tokens, steps):
+    """The logits of ``tokens``, computed a few positions at a time with a cache."""
+    state, parts, end = {}, [], 0
+    for new in steps:
+        end += new
+        parts.append(net.decoder(tokens[:, :end], encoder_out, incremental_state=state)[0])
+        assert parts[-1].shape[1] == new
+    assert end == tokens.shape[1]
+    return torch.cat(parts, dim=1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("steps", [[1] * 6, [6], [4, 1, 1], [1, 3, 2]], ids=str)
+def test_steps_of_any_size_equal_one_pass(net, steps):
+    _, _, source, previous = make_pair()
+    encoder_out = net.encoder(source, lengths_of(source))
+    whole = logits_of(net, source, previous)
+    stepwise = step_through(net, encoder_out, previous, steps)
+    assert_close(stepwise[previous.ne(PAD)], whole[previous.ne(PAD)], atol=ATOL)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("steps", [[1] * 6, [4, 2], [2, 1, 3]], ids=str)
+def test_prefixes_padded_on_the_left_continue_like_the_sentence_alone(net, steps):
+    sources, targets, source, _ = make_pair()
+    previous = make_batch(targets, left=True)
+    encoder_out = net.encoder(source, lengths_of(source))
+    stepwise = step_through(net, encoder_out, previous, steps)
+    assert stepwise.isfinite().all()
+    for row, (one, target) in enumerate(zip(sources, targets, strict=True)):
+        alone = logits_of(net, one[None], target[None])[0]
+        assert_close(stepwise[row, previous[row].ne(PAD)], alone, atol=ATOL)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("order", [[2, 0, 1], [1, 1, 1], [0, 2], [2, 2, 0, 1, 1], [1]], ids=str)
+def test_reordered_rows_continue_like_a_fresh_pass(net, order):
+    _, _, source, _ = make_pair()
+    previous = torch.stack([make_sentence(6, seed).roll(1) for seed in (1, 2, 3)])
+    order = torch.tensor(order)
+    encoder_out, state = net.encoder(source, lengths_of(source)), {}
+    net.decoder(previous[:, :2], encoder_out, incremental_state=state)
+    net.decoder(previous[:, :3], encoder_out, incremental_state=state)
+    # The calls of fairseq's beam search between two steps.
+    net.decoder.reorder_incremental_state_scripting(state, order)
+    encoder_out = net.encoder.reorder_encoder_out(encoder_out, order)
+    continued = previous[order]
+    continued[:, 3:] = torch.randint(4, SYMBOLS, continued[:, 3:].shape)
+    fourth = net.decoder(continued[:, :4], encoder_out, incremental_state=state)[0]
+    rest = net.decoder(continued, encoder_out, incremental_state=state)[0]
+    whole = logits_of(net, source[order], continued)
+    assert_close(torch.cat([fourth, rest], dim=1), whole[:, 3:], atol=ATOL)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", ["muse", "muse_simple", "no_gate", "long_short_range", "other_widths"])
+def test_beam_search_over_a_padded_batch_equals_each_sentence_alone(variant):
+    net = built(variant)
+    sources, _, source, _ = make_pair()
+    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=4, max_len_a=1, max_len_b=4)
+
+    def translate(tokens):
+        return generator.generate([], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
+
+    for row, hypotheses in enumerate(translate(source)):
+        # max_len counts padding: give the sentence alone the same room by comparing what ended before it.
+        alone = translate(make_batch([sources[row]], left=True, longer=7 - len(sources[row])))[0]
+        assert len(hypotheses) == len(alone) == 4
+        for actual, expected in zip(hypotheses, alone, strict=True):
+            assert actual["tokens"].tolist() == expected["tokens"].tolist()
+            assert_close(actual["score"], expected["score"], atol=ATOL)
+
+
+@torch.no_grad()
+def test_full_context_alignment_sees_later_words_but_no_padding():
+    net = build("muse_simple").eval()
+    source, previous = make_batch([make_sentence(7)]), make_batch([make_sentence(4, 1)])
+    encoder_out = net.encoder(source, lengths_of(source))
+
+    def states(tokens):
+        return net.decoder(tokens, encoder_out, full_context_alignment=True, features_only=True)[0]
+
+    changed = previous.clone()
+    changed[0, 3] = 5 if changed[0, 3] != 5 else 6
+    assert (states(changed)[:, :3] - states(previous)[:, :3]).abs().max() > 1e-3
+    padded = make_batch([previous[0]], longer=3)
+    assert_close(states(padded)[:, :4], states(previous), atol=ATOL)
+
+
+# ---- what callers of fairseq models rely on -----------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_alignment_is_a_distribution_over_real_source_tokens(net):
+    _, _, source, previous = make_pair()
+    _, extra = net(source, lengths_of(source), previous)
+    (attention,) = extra["attn"]
+    assert attention.shape == (*previous.shape, source.shape[1])
+    assert (attention >= 0).all()
+    assert_close(attention.sum(-1), torch.ones(previous.shape), atol=1e-5)
+    assert (attention.transpose(1, 2)[source.eq(PAD)] == 0).all()
+
+
+@torch.no_grad()
+def test_alignment_comes_from_the_asked_layer_and_heads():
+    net = built("muse")
+    _, _, source, previous = make_pair()
+    found = {
+        (layer, heads): net(source, lengths_of(source), previous, alignment_layer=layer, alignment_heads=heads)
+        for layer in (0, 1, None)
+        for heads in (1, None)
+    }
+    attention = {key: extra["attn"][0] for key, (_, extra) in found.items()}
+    assert torch.equal(attention[None, None], attention[1, None])  # the last layer unless asked otherwise
+    assert not torch.allclose(attention[0, None], attention[1, None], atol=1e-4)
+    assert not torch.allclose(attention[1, 1], attention[1, None], atol=1e-4)
+    assert_close(found[0, 1][0], found[None, None][0], atol=ATOL)  # the prediction is the same
+
+
+@torch.no_grad()
+def test_training_computes_no_alignment_unless_asked():
+    net = copy.deepcopy(built("muse")).train()
+    _, _, source, previous = make_pair()
+    assert net(source, lengths_of(source), previous)[1]["attn"] == [None]
+    assert net(source, lengths_of(source), previous, alignment_layer=0)[1]["attn"][0] is not None
+
+
+@torch.no_grad()
+def test_extract_features_is_the_state_before_the_output_layer(net):
+    _, _, source, previous = make_pair()
+    features, extra = net.extract_features(source, lengths_of(source), previous)
+    assert features.shape[:2] == previous.shape
+    logits = logits_of(net, source, previous)
+    assert_close(net.decoder.output_layer(features), logits, atol=0, rtol=0)
+    assert_close(net(source, lengths_of(source), previous, features_only=True)[0], features, atol=0, rtol=0)
+    assert len(extra["inner_states"]) == 3  # the embedded input and two layers
+    assert all(state.shape[:2] == previous.shape[::-1] for state in extra["inner_states"])
+
+
+@torch.no_grad()
+def test_encoder_returns_every_layers_states_when_asked(net):
+    _, _, source, _ = make_pair()
+    out = net.encoder(source, lengths_of(source), return_all_hiddens=True)
+    assert len(out["encoder_states"]) == 3
+    assert torch.equal(out["encoder_padding_mask"][0], source.eq(PAD))
+    if net.encoder.layer_norm is None:
+        assert torch.equal(out["encoder_states"][-1], out["encoder_out"][0])
+
+
+def test_probabilities_add_up_to_one(net):
+    _, _, source, previous = make_pair()
+    out = net(source, lengths_of(source), previous)
+    probabilities = net.get_normalized_probs(out, log_probs=False)
+    assert probabilities.shape == (*previous.shape, SYMBOLS)
+    assert_close(probabilities.sum(-1), torch.ones(previous.shape), atol=1e-5)
+
+
+@pytest.mark.parametrize("flags", [{}, {"no_token_positional_embeddings": True}, both(learned_pos=True)])
+def test_max_positions_are_those_of_the_flags(flags):
+    net = build(max_source_positions=33, max_target_positions=44, **flags)
+    assert net.max_positions() == (33, 44)
+    assert net.encoder.max_positions() == 33
+    assert net.decoder.max_positions() == 44
+    assert build(**flags).max_positions() == (1024, 1024)
+
+
+def test_tied_embeddings_are_one_parameter():
+    net = built("share_all_embeddings")
+    assert net.encoder.embed_tokens.weight is net.decoder.embed_tokens.weight
+    assert net.decoder.output_projection.weight is net.encoder.embed_tokens.weight
+    half = built("share_decoder_embeddings")
+    assert half.decoder.output_projection.weight is half.decoder.embed_tokens.weight
+    assert half.encoder.embed_tokens.weight is not half.decoder.embed_tokens.weight
+
+
+def test_gate_weights_name_every_layer_that_has_a_gate():
+    gates = built("muse").gate_weights()
+    names = [f"{side}.layers.{n}.branches.conv" for side in ("encoder", "decoder") for n in range(2)]
+    assert sorted(gates) == sorted(names)
+    assert all(abs(float(weights.sum()) - 1) < 1e-6 and not weights.requires_grad for weights in gates.values())
+    assert built("muse_simple").gate_weights() == {}
+    assert built("single_kernel").gate_weights() == {}
+
+
+# ---- training -----------------------------------------------------------------------------------------------------
+
+NOISE = {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1, "input_dropout": 0.1}
+
+
+@pytest.mark.parametrize("noise", [{}, NOISE], ids=["quiet", "noisy"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_parameter_receives_a_finite_gradient(variant, noise):
+    net = build(**{**VARIANTS[variant], **noise}).train()
+    loss_of(net).backward()
+    missing = [name for name, p in net.named_parameters() if p.grad is None or not p.grad.any()]
+    assert missing == []
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
+@pytest.mark.parametrize(
+    ("variant", "noise", "offload"),
+    [
+        ("muse", {}, False),
+        ("muse", NOISE, False),
+        ("muse", NOISE, True),
+        ("muse_simple", {}, False),
+        ("long_short_range", NOISE, False),
+        ("normalize_before", {}, False),
+    ],
+)
+def test_activation_checkpointing_gives_the_same_loss_and_gradients(variant, noise, offload):
+    results = []
+    for flags in ({}, {"checkpoint_activations": True, "offload_activations": offload}):
+        net = build(**{**VARIANTS[variant], **noise, **flags}).train()
+        assert hasattr(net.encoder.layers[0], "precheckpoint_forward") == bool(flags)
+        assert hasattr(net.decoder.layers[0], "precheckpoint_forward") == bool(flags)
+        torch.manual_seed(5)
+        loss = loss_of(net)
+        loss.backward()
+        results.append((loss, {name: p.grad for name, p in net.named_parameters()}))
+    assert_close(results[1][0], results[0][0], atol=1e-6)
+    assert results[0][1].keys() == results[1][1].keys()
+    for name, gradient in results[0][1].items():
+        assert_close(results[1][1][name], gradient, atol=1e-6, why=name)
+
+
+@torch.no_grad()
+def test_activation_checkpointing_does_not_disturb_decoding():
+    plain, wrapped = build().eval(), build(checkpoint_activations=True).eval()
+    _, _, source, previous = make_pair()
+    encoder_out = plain.encoder(source, lengths_of(source))
+    actual = step_through(wrapped, encoder_out, previous, [1, 2, 3])
+    assert_close(actual, step_through(plain, encoder_out, previous, [1, 2, 3]), atol=0, rtol=0)
+
+
+def test_layerdrop_skips_layers_in_training_only_and_trains():
+    net = build(**both(layers=3, layerdrop=0.5))
+    calls = []
+    for side in (net.encoder, net.decoder):
+        for layer in nn.ModuleList.__iter__(side.layers):
+            layer.register_forward_hook(lambda *_: calls.append(1))
+    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    counts, losses = set(), []
+    for _ in range(40):
+        calls.clear()
+        optimizer.zero_grad()
+        loss = loss_of(net.train())
+        loss.backward()
+        optimizer.step()
+        counts.add(len(calls))
+        losses.append(loss.item())
+    assert len(counts) > 2
+    assert min(counts) < 6
+    assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+    calls.clear()
+    loss_of(net.eval())
+    assert len(calls) == 6
+
+
+def make_config(**flags):
+    """Flags as fairseq keeps them."""
+    config = OmegaConf.structured(MuseConfig(**{**SMALL, **flags}))
+    OmegaConf.set_struct(config, False)
+    config._name = "muse"
+    return config
+
+
+def build_from_config(config):
+    dictionary = make_dictionary(SYMBOLS)
+    return build_model(config, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
+
+
+PRUNING = both(layers=3, kernel_sizes="[[3], [5], [7, 9]]")
+
+
+def test_pruned_model_holds_the_layers_to_keep():
+    full = build(**PRUNING)
+    config = make_config(**PRUNING, **both(layers_to_keep="0,2"))
+    pruned = build_from_config(config)
+    assert [layer.branches["conv"].kernel_sizes for layer in pruned.encoder.layers] == [(3,), (7, 9)]
+    assert [layer.branches["conv"].kernel_sizes for layer in pruned.decoder.layers] == [(3,), (7, 9)]
+    pruned.load_state_dict(full.state_dict(), model_cfg=config)
+    for side in ("encoder", "decoder"):
+        kept = getattr(pruned, side).layers
+        for new, old in ((0, 0), (1, 2)):
+            expected = getattr(full, side).layers[old].state_dict()
+            for name, tensor in kept[new].state_dict().items():
+                assert_close(tensor, expected[name], atol=0, rtol=0)
+    assert loss_of(pruned.eval()).isfinite()
+
+
+def test_pruned_model_can_be_stored_and_built_again():
+    # fairseq clears the layers to keep in the flags once it has pruned; the number of layers must follow.
+    config = make_config(**PRUNING, **both(layers_to_keep="0,2"))
+    pruned = build_from_config(config)
+    pruned.load_state_dict(build(**PRUNING).state_dict(), model_cfg=config)
+    again = build_from_config(config)
+    again.load_state_dict(pruned.state_dict(), model_cfg=config)
+    assert_close(loss_of(again.eval()), loss_of(pruned.eval()), atol=1e-6)
+
+
+# ---- number formats -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["muse", "muse_simple", "lightweight", "standard", "no_gate", "long_short_range"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_stays_finite_and_near_float32(variant, dtype):
+    net = build(**{**VARIANTS[variant], **NOISE}).train()
+    exact = loss_of(net.eval()).item()
+    with torch.autocast("cpu", dtype=dtype):
+        near = loss_of(net).item()
+        loss = loss_of(net.train())
+    loss.backward()
+    assert abs(near - exact) < 0.1
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_model_stays_finite_and_decodes(dtype):
+    net = copy.deepcopy(built("muse")).to(dtype)
+    _, _, source, previous = make_pair()
+    whole = logits_of(net, source, previous)
+    assert whole.dtype == dtype
+    assert whole.isfinite().all()
+    stepwise = step_through(net, net.encoder(source, lengths_of(source)), previous, [1] * 6)
+    real = previous.ne(PAD)
+    assert_close(stepwise[real], whole[real], atol=0.05, why="numbers of size 3 with 8 bits, measured maximum 0.016")
+
+
+@pytest.mark.parametrize("normalize_before", [False, True])
+def test_deep_model_stays_finite_on_a_constant_input(normalize_before):
+    net = build(**both(layers=12, normalize_before=normalize_before))
+    source = torch.full((2, 40), 7)
+    logits = logits_of(net, source, source)
+    assert logits.isfinite().all()
+    assert logits.abs().max() < 100
+    logits.logsumexp(-1).sum().backward()
+    assert all(p.grad.isfinite().all() for p in net.parameters())
+
+
+# ---- storage ------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_state_dict_round_trip_gives_the_same_outputs(variant):
+    net, other = built(variant), build(seed=8, **VARIANTS[variant]).eval()
+    _, _, source, previous = make_pair()
+    expected = logits_of(net, source, previous)
+    assert not torch.equal(logits_of(other, source, previous), expected)
+    file = io.BytesIO()
+    torch.save(net.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    assert_close(logits_of(other, source, previous), expected, atol=0, rtol=0)
+
+
+def test_parameters_keep_their_names():
+    # A checkpoint stores these names: changing one makes old checkpoints useless.
+    layer = {
+        "in_proj_weight",
+        "in_proj_bias",
+        "out_proj_weight",
+        "out_proj_bias",
+        "layer_norm.weight",
+        "layer_norm.bias",
+    }
+    conv = {"branches.conv.gate", "branches.conv.kernel_weight"}
+    cross = {f"branches.cross_attention.key_value_proj.{kind}" for kind in ("weight", "bias")}
+    names = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight"}
+    for side, parts in (("encoder", layer | conv), ("decoder", layer | conv | cross)):
+        names |= {f"{side}.layers.{number}.{part}" for number in range(2) for part in parts}
+    net = build()
+    assert {name for name, _ in net.named_parameters()} == names
+    buffers = set(net.state_dict()) - names
+    assert {name.rsplit(".", 1)[1] for name in buffers} <= {"version", "_float_tensor"}
+
+
+@torch.no_grad()
+def test_deep_copy_and_pickle_give_the_same_outputs(net):
+    _, _, source, previous = make_pair()
+    expected = logits_of(net, source, previous)
+    for twin in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert_close(logits_of(twin, source, previous), expected, atol=0, rtol=0)
+
+
+def test_model_built_from_hydra_flags_can_be_pickled():
+    net = build_from_config(OmegaConf.merge(make_config(), {"activation_fn": "gelu"}))
+    twin = pickle.loads(pickle.dumps(net))
+    assert_close(loss_of(twin.eval()), loss_of(net.eval()), atol=0, rtol=0)
