@@ -1,0 +1,157 @@
+"""Scores the translations of the quickstart, shows ten of them, and says whether the score is the expected one.
+
+Run by run.sh: ``python report.py --run-dir RUN_DIR --expect 30 36``. Reads what fairseq-generate wrote, checks that
+every test sentence was translated, and writes ``result.json`` with scores, settings, versions, times and hardware.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional
+
+import sacrebleu
+import torch
+
+from muse_plugin.translation.text_pipeline import TextPipeline, iterate_lines
+
+NUM_SHOWN = 10
+PACKAGES = ("fairseq-fixed", "torch", "numpy", "sacrebleu", "sacremoses", "subword-nmt")
+
+
+def read_lines(path: Path) -> list[str]:
+    with path.open("rb") as stream:
+        return [text for text, _ in iterate_lines(stream)]
+
+
+def read_hypotheses(path: Path, count: int) -> list[str]:
+    """The best hypothesis of sentence 0 to ``count - 1``, as BPE tokens, from the output of fairseq-generate.
+
+    Raises:
+        FileNotFoundError: if the file is missing.
+        ValueError: if a sentence has no hypothesis or an unknown number.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"the translations {path} do not exist; fairseq-generate writes them, see run.sh.")
+    hypotheses: dict[int, str] = {}
+    for line in read_lines(path):
+        match = re.match(r"H-(\d+)\t[^\t]*(?:\t(.*))?$", line)
+        if match:
+            hypotheses[int(match[1])] = match[2] or ""
+    missing = [number for number in range(count) if number not in hypotheses]
+    if missing or len(hypotheses) != count:
+        raise ValueError(
+            f"each of the {count} test sentences needs a translation, but {path} has {len(hypotheses)} and lacks "
+            f"{len(missing)} (the first: {missing[:5]}); delete .generate.done in the run folder and run again."
+        )
+    return [hypotheses[number] for number in range(count)]
+
+
+def read_times(path: Path) -> dict[str, int]:
+    times: dict[str, int] = {}
+    for line in read_lines(path):
+        name, seconds = line.split("\t")
+        times[name] = times.get(name, 0) + int(seconds)
+    return times
+
+
+def read_commit(folder: Path) -> Optional[str]:
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def show_examples(sources: list[str], references: list[str], translations: list[str]) -> None:
+    step = max(1, len(sources) // NUM_SHOWN)
+    chosen = range(step // 2, len(sources), step)[:NUM_SHOWN]
+    print(f"\n{len(chosen)} of {len(sources)} test sentences, evenly spaced:\n")
+    for i in chosen:
+        print(f"  German       {sources[i]}\n  reference    {references[i]}\n  translation  {translations[i]}\n")
+
+
+def judge(bleu: float, expected: tuple[float, float], run_dir: Path) -> tuple[bool, str]:
+    low, high = expected
+    if low <= bleu <= high:
+        return True, f"PASS: BLEU {bleu:.1f} lies in the expected interval, {low:g} to {high:g}."
+    if bleu < low:
+        advice = (
+            f"look at {run_dir / 'train.log'}: did training reach its last update, does the loss on 'valid' fall, "
+            "is there a warning?"
+        )
+    else:
+        advice = (
+            "that is too good to be true: did a test sentence get into the training data, or did a setting change? "
+            "If the change is meant, change the interval in run.sh."
+        )
+    return False, f"FAIL: BLEU {bleu:.1f} lies outside the expected interval, {low:g} to {high:g}; {advice}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--expect", type=float, nargs=2, metavar=("LOW", "HIGH"), help="BLEU interval; else no verdict")
+    args = parser.parse_args()
+    run_dir: Path = args.run_dir
+
+    sources = read_lines(run_dir / "text" / "test.raw.de")
+    references = read_lines(run_dir / "text" / "test.raw.en")
+    hypotheses = read_hypotheses(run_dir / "generated" / "generate-test.txt", len(references))
+    pipeline = TextPipeline.load(run_dir / "model")
+    translations = [pipeline.decode(hypothesis) for hypothesis in hypotheses]
+    (run_dir / "translations.en").write_bytes("".join(line + "\n" for line in translations).encode("utf-8"))
+
+    bleu_metric, chrf_metric = sacrebleu.BLEU(), sacrebleu.CHRF()
+    bleu = bleu_metric.corpus_score(translations, [references])
+    chrf = chrf_metric.corpus_score(translations, [references])
+    times = read_times(run_dir / "times.tsv")
+
+    show_examples(sources, references, translations)
+    print(f"BLEU {bleu.score:.1f}   ({bleu_metric.get_signature()})")
+    print(f"chrF {chrf.score:.1f}   ({chrf_metric.get_signature()})")
+    print(
+        f"time {sum(times.values())} s after set-up ({', '.join(f'{name} {value}' for name, value in times.items())})"
+    )
+
+    passed, sentence = None, "No verdict on the score: this was not the run with the default settings."
+    if args.expect:
+        passed, sentence = judge(bleu.score, tuple(args.expect), run_dir)
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    result = {
+        "bleu": round(bleu.score, 2),
+        "bleu_signature": str(bleu_metric.get_signature()),
+        "chrf": round(chrf.score, 2),
+        "chrf_signature": str(chrf_metric.get_signature()),
+        "test_sentences": len(references),
+        "expected_bleu": args.expect,
+        "passed": passed,
+        "settings": (run_dir / "settings.txt").read_text(encoding="utf-8").strip(),
+        "train_command": (run_dir / "train-command.txt").read_text(encoding="utf-8").strip(),
+        "seconds": times,
+        "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
+        "hardware": {
+            "gpu": gpu,
+            "cpu": platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "threads": os.environ.get("OMP_NUM_THREADS"),
+        },
+        "commit": read_commit(Path(__file__).parent),
+    }
+    (run_dir / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+    print(f"\n{sentence}\n\nAll numbers and settings: {run_dir / 'result.json'}\nA sentence of your own:\n")
+    print(f"  echo 'Ich habe Hunger.' | muse-plugin translate --path {shlex.quote(str(run_dir / 'model'))}\n")
+    if "VIRTUAL_ENV" not in os.environ and (Path(sys.prefix) / "bin" / "activate").is_file():
+        print(f"(after: source {shlex.quote(str(Path(sys.prefix) / 'bin' / 'activate'))})\n")
+    return 1 if passed is False else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

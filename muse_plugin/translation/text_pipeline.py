@@ -1,0 +1,309 @@
+"""Raw sentences to subword tokens and back, with everything needed stored beside the model.
+
+The steps are the usual ones of machine translation: clean the line, Moses punctuation normalisation and tokenisation
+(sacremoses), optional lower-casing, joint byte-pair encoding (subword-nmt). ``translate.py`` uses this on both sides
+of a model; ``examples/quickstart/prepare_data.py`` uses it to make training data. The one promise that everything
+rests on: a line in gives exactly one line out, whatever the line holds.
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Union
+
+FILE_NAME = "text_pipeline.json"
+CODES_NAME = "bpe.codes"
+FORMAT_VERSION = 1
+BPE_MARKER = "@@"
+
+# subword-nmt needs time quadratic in the length of a word; a longer one is encoded in stretches of this length.
+_LONGEST_BPE_WORD = 200
+
+# The detokeniser writes the time of day "2 : 30" as "2: 30".
+_CLOCK_TIME = re.compile(r"\b(\d{1,2}): (\d\d)\b")
+
+_SETTINGS: dict[str, type] = {
+    "format_version": int,
+    "source_lang": str,
+    "target_lang": str,
+    "lower_case": bool,
+    "bpe_codes": str,
+    "bpe_codes_sha256": str,
+    "bpe_merges": int,
+}
+
+
+class TextPipelineError(ValueError):
+    """A text pipeline on disk is missing, incomplete, damaged or of another version."""
+
+
+def clean_line(line: str) -> str:
+    """Makes one printable line: no control or format characters, every kind of white space a single space.
+
+    Line separators (carriage return, U+0085, U+2028, ...), tabs and non-breaking spaces become a space; invisible
+    format characters (soft hyphen, byte order mark, zero-width characters) are dropped; surrogates become U+FFFD.
+    """
+    if line.isascii() and line.isprintable():
+        return " ".join(line.split())
+    characters = []
+    for character in line:
+        category = unicodedata.category(character)
+        if category in ("Cc", "Zl", "Zp", "Zs"):
+            characters.append(" ")
+        elif category == "Cs":
+            characters.append("\N{REPLACEMENT CHARACTER}")
+        elif category != "Cf":
+            characters.append(character)
+    return " ".join("".join(characters).split())
+
+
+def iterate_lines(stream: BinaryIO) -> Iterator[tuple[str, bool]]:
+    r"""Yields (text, was valid UTF-8) for each line of a byte stream; only ``\n`` ends a line.
+
+    Python's text mode and ``str.splitlines`` also break at carriage returns and Unicode separators, which shifts every
+    later line of a parallel text. Invalid bytes are replaced by U+FFFD. A last line without ``\n`` counts as a line.
+    """
+    for raw in iter(stream.readline, b""):
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield raw.decode("utf-8"), True
+        except UnicodeDecodeError:
+            yield raw.decode("utf-8", errors="replace"), False
+
+
+class _MosesWords:
+    """Words of a raw line of one language: cleaned, Moses-normalised, tokenised, escaped, optionally lower-cased.
+
+    No word holds the BPE marker or reads as a special symbol of a dictionary: the tokeniser sets every at-sign apart
+    and writes ``<`` as ``&lt;``.
+    """
+
+    def __init__(self, lang: str, lower_case: bool) -> None:
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+        self._normalizer = MosesPunctNormalizer(lang=lang)
+        self._tokenizer = MosesTokenizer(lang=lang)
+        self._lower_case = lower_case
+
+    def __call__(self, line: str) -> list[str]:
+        line = self._normalizer.normalize(clean_line(line))
+        line = self._tokenizer.tokenize(line, return_str=True)
+        if self._lower_case:
+            line = line.lower()
+        return clean_line(line).split()
+
+
+class TextPipeline:
+    """Encodes raw source and target lines as BPE tokens and decodes hypotheses to plain text.
+
+    Args:
+        source_lang: two-letter code of the source language; it selects Moses' rules, e.g. its abbreviations.
+        target_lang: two-letter code of the target language.
+        codes: content of a subword-nmt codes file, starting with its ``#version:`` line.
+        lower_case: if true, both sides are lower-cased after tokenisation; the case is not restored by ``decode``.
+
+    Raises:
+        TextPipelineError: if ``codes`` is not the content of a codes file.
+    """
+
+    def __init__(self, source_lang: str, target_lang: str, codes: str, lower_case: bool = False) -> None:
+        from sacremoses import MosesDetokenizer
+        from subword_nmt.apply_bpe import BPE
+
+        self.source_lang = source_lang
+        self.target_lang = target_lang
+        self.lower_case = lower_case
+        self.codes = codes
+        self.num_merges = _check_codes(codes, "the given BPE codes")
+        self._bpe = BPE(io.StringIO(codes), separator=BPE_MARKER)
+        self._source_words = _MosesWords(source_lang, lower_case)
+        self._target_words = _MosesWords(target_lang, lower_case)
+        self._detokenizer = MosesDetokenizer(lang=target_lang)
+
+    @classmethod
+    def learn(
+        cls,
+        source_lang: str,
+        target_lang: str,
+        source_lines: Iterable[str],
+        target_lines: Iterable[str],
+        num_merges: int,
+        lower_case: bool = False,
+    ) -> "TextPipeline":
+        """Learns joint BPE merges on raw training text of both languages.
+
+        Args:
+            source_lang: two-letter code of the source language.
+            target_lang: two-letter code of the target language.
+            source_lines: raw training sentences, one line each.
+            target_lines: raw training sentences of the other side.
+            num_merges: merge operations to learn at most, at least 1; fewer are found in a very small text.
+            lower_case: see the class.
+
+        Raises:
+            ValueError: if ``num_merges`` is below 1 or the text has no pair of symbols that occurs twice.
+        """
+        from subword_nmt.learn_bpe import learn_bpe
+
+        if num_merges < 1:
+            raise ValueError(f"num_merges must be at least 1, but got {num_merges}; 1000 to 40000 are usual.")
+        counts: dict[str, int] = {}
+        for lang, lines in ((source_lang, source_lines), (target_lang, target_lines)):
+            words_of = _MosesWords(lang, lower_case)
+            for line in lines:
+                for word in words_of(line):
+                    counts[word] = counts.get(word, 0) + 1
+        if not any(count > 1 and len(word) > 1 for word, count in counts.items()):
+            raise ValueError(
+                f"learning BPE needs words that occur more than once, but got {len(counts)} distinct words and none "
+                "of them repeats; give the whole training text."
+            )
+        codes = io.StringIO()
+        # The order of equally frequent pairs depends on the order of the words: sorted, the result is reproducible.
+        vocabulary = [f"{word} {count}" for word, count in sorted(counts.items())]
+        learn_bpe(vocabulary, codes, num_merges, is_dict=True)
+        return cls(source_lang, target_lang, codes.getvalue(), lower_case)
+
+    def _apply_bpe(self, words: list[str]) -> str:
+        pieces: list[str] = []
+        for word in words:
+            stretches = [word[i : i + _LONGEST_BPE_WORD] for i in range(0, len(word), _LONGEST_BPE_WORD)]
+            for i, stretch in enumerate(stretches):
+                pieces.extend(self._bpe.segment_tokens([stretch]))
+                if i + 1 < len(stretches):
+                    pieces[-1] += BPE_MARKER
+        return " ".join(pieces)
+
+    def encode_source(self, line: str) -> str:
+        """Raw source text to space-separated BPE tokens on one line; an empty or blank line gives an empty string."""
+        return self._apply_bpe(self._source_words(line))
+
+    def encode_target(self, line: str) -> str:
+        """Raw target text to space-separated BPE tokens on one line; an empty or blank line gives an empty string."""
+        return self._apply_bpe(self._target_words(line))
+
+    def decode(self, tokens: str) -> str:
+        """Space-separated BPE tokens of the target language to plain text on one line."""
+        text = (tokens.strip() + " ").replace(BPE_MARKER + " ", "").strip()
+        words = text.split()
+        return _CLOCK_TIME.sub(r"\1:\2", clean_line(self._detokenizer.detokenize(words))) if words else ""
+
+    def save(self, folder: Union[str, Path]) -> None:
+        """Writes ``text_pipeline.json`` and ``bpe.codes`` into a folder, which is made if missing."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        settings: dict[str, Any] = {
+            "format_version": FORMAT_VERSION,
+            "source_lang": self.source_lang,
+            "target_lang": self.target_lang,
+            "lower_case": self.lower_case,
+            "bpe_codes": CODES_NAME,
+            "bpe_codes_sha256": hashlib.sha256(self.codes.encode("utf-8")).hexdigest(),
+            "bpe_merges": self.num_merges,
+        }
+        _write_atomically(folder / CODES_NAME, self.codes.encode("utf-8"))
+        _write_atomically(folder / FILE_NAME, (json.dumps(settings, indent=2) + "\n").encode("utf-8"))
+
+    @classmethod
+    def load(cls, folder: Union[str, Path]) -> "TextPipeline":
+        """Reads what ``save`` wrote; the folder may have been moved.
+
+        Raises:
+            FileNotFoundError: if ``text_pipeline.json`` or the codes file it names is missing.
+            TextPipelineError: if either is damaged, incomplete or of another format version.
+        """
+        path = Path(folder) / FILE_NAME
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"the text pipeline {path} does not exist; copy {FILE_NAME} and {CODES_NAME} from the folder of the "
+                "training data, or make both with TextPipeline.learn(...).save(folder)."
+            )
+        settings = _read_settings(path)
+        codes_path = path.parent / settings["bpe_codes"]
+        if not codes_path.is_file():
+            raise FileNotFoundError(
+                f"the BPE codes {codes_path}, which {path} names, do not exist; copy them from the folder of the "
+                "training data."
+            )
+        content = codes_path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != settings["bpe_codes_sha256"]:
+            raise TextPipelineError(
+                f"the BPE codes {codes_path} must be those the model was trained with (sha256 "
+                f"{settings['bpe_codes_sha256'][:12]}...), but got sha256 {digest[:12]}... ({len(content)} bytes); "
+                "copy the file again from the folder of the training data."
+            )
+        codes = content.decode("utf-8", errors="replace")
+        _check_codes(codes, str(codes_path))
+        return cls(settings["source_lang"], settings["target_lang"], codes, settings["lower_case"])
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_bytes().decode("utf-8"))
+    except ValueError as error:
+        raise TextPipelineError(
+            f"{path} must be a JSON file, but reading it gave '{error}'; copy it again from the folder of the training "
+            "data."
+        ) from error
+    if not isinstance(settings, dict):
+        raise TextPipelineError(f"{path} must hold a JSON object, but got a {type(settings).__name__}; copy it again.")
+    version = settings.get("format_version")
+    if version != FORMAT_VERSION:
+        raise TextPipelineError(
+            f"{path} must have format_version {FORMAT_VERSION}, but got {version!r}; make it again with this version "
+            "of muse_plugin, or use the version that wrote it."
+        )
+    faults = [f"'{name}' is missing" for name in _SETTINGS if name not in settings]
+    faults += [f"'{name}' is unknown" for name in settings if name not in _SETTINGS]
+    faults += [
+        f"'{name}' must be {kind.__name__} but is {settings[name]!r}"
+        for name, kind in _SETTINGS.items()
+        if name in settings and type(settings[name]) is not kind
+    ]
+    name = settings.get("bpe_codes")
+    if isinstance(name, str) and (not name or name != Path(name).name):
+        faults.append(f"'bpe_codes' must be a file name without folders but is {name!r}")
+    if faults:
+        raise TextPipelineError(
+            f"{path} must hold exactly {', '.join(_SETTINGS)}, but {'; '.join(faults)}; copy it again from the folder "
+            "of the training data."
+        )
+    return settings
+
+
+def _check_codes(codes: str, where: str) -> int:
+    """Returns the number of merges; subword-nmt itself ends the process at the first bad line."""
+    lines = codes.split("\n")
+    if not re.fullmatch(r"#version: 0\.2\r?", lines[0]):
+        raise TextPipelineError(
+            f"{where} must start with the line '#version: 0.2', but got {lines[0][:40]!r}; give a codes file of "
+            "subword-nmt 0.3 or later."
+        )
+    merges = lines[1:-1] if lines[-1] == "" else lines[1:]
+    if not merges:
+        raise TextPipelineError(f"{where} must hold at least one merge, but got none; copy the file again.")
+    for number, line in enumerate(merges, start=2):
+        if len(line.strip("\r\n ").split(" ")) != 2:
+            raise TextPipelineError(
+                f"{where} must hold two symbols on each line, but line {number} is {line[:40]!r}; copy the file again."
+            )
+    return len(merges)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

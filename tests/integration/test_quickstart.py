@@ -1,0 +1,198 @@
+"""The quickstart from its bundled sentences to translations: what is bundled, and the whole script on a small part."""
+
+import gzip
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY
+
+QUICKSTART = REPOSITORY / "examples" / "quickstart"
+COLLECTION = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
+SIZES = {"train": 72811, "valid": 500, "test": 1000}
+
+
+def load_script(name):
+    spec = importlib.util.spec_from_file_location(f"quickstart_{name}", QUICKSTART / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def selection():
+    return load_script("select_sentences")
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return {
+        name: gzip.decompress((QUICKSTART / "data" / f"deu-eng.{name}.tsv.gz").read_bytes()).decode("utf-8")
+        for name in SIZES
+    }
+
+
+@pytest.fixture(scope="module")
+def pairs(bundle):
+    return {name: [tuple(line.split("\t")) for line in text.split("\n")[:-1]] for name, text in bundle.items()}
+
+
+def test_bundle_has_the_stated_sizes_and_its_attribution(bundle, pairs):
+    assert {name: len(part) for name, part in pairs.items()} == SIZES
+    assert all(len(pair) == 2 and all(pair) for part in pairs.values() for pair in part)
+    assert not any(character in text for text in bundle.values() for character in "\r\u2028\x85")
+    assert sum(path.stat().st_size for path in (QUICKSTART / "data").glob("*.gz")) < 1_500_000
+    attribution = (QUICKSTART / "data" / "ATTRIBUTION.txt").read_text()
+    for fact in ("www.manythings.org/anki", "tatoeba.org", "CC BY 2.0", "2018-05-13", "72,811", "1,000", "500"):
+        assert fact in attribution
+
+
+@pytest.mark.parametrize("column", [0, 1], ids=["german", "english"])
+def test_no_sentence_is_in_two_parts_even_with_other_case_or_punctuation(selection, pairs, column):
+    keys = {name: [selection.key_of(pair[column]) for pair in part] for name, part in pairs.items()}
+    assert all(all(key) for key in keys.values())
+    for held_out in ("valid", "test"):
+        assert max(Counter(keys[held_out]).values()) == 1
+        assert not set(keys[held_out]) & set(keys["train"])
+    assert not set(keys["valid"]) & set(keys["test"])
+
+
+def test_family_holds_all_pairs_that_share_a_sentence(selection):
+    pairs = [("Ja, gut.", "Yes, good."), ("ja gut", "Well, fine."), ("Fein.", "Well fine!"), ("Nein.", "No.")]
+    families = selection.group_families(pairs)
+    assert sorted(map(len, families)) == [1, 3]
+
+
+def test_split_gives_an_error_when_there_are_too_few_sentences(selection):
+    with pytest.raises(ValueError, match="more than 3 families of sentences, but got 1"):
+        selection.split_families([[("Ja.", "Yes.")]], seed=1, num_test=2, num_valid=1, num_train=10)
+
+
+def test_selection_gives_an_error_when_the_input_has_one_column(selection, tmp_path):
+    (tmp_path / "deu.txt").write_text("Hello.\tHallo.\nBye.\n")
+    with pytest.raises(ValueError, match=r"English TAB German, but line 2 of .*deu\.txt is 'Bye\.'"):
+        selection.read_pairs(tmp_path / "deu.txt")
+
+
+def test_bundle_is_what_the_script_selects(selection, bundle):
+    if not COLLECTION.is_file():
+        pytest.skip(f"needs the original collection, {COLLECTION}")
+    args = selection.build_parser().parse_args(["--input", str(COLLECTION)])
+    sizes = {"train": args.train, "valid": args.valid, "test": args.test}
+    selected = selection.select(args.input, args.seed, args.min_count, args.max_words, sizes)
+    assert {name: text.decode("utf-8") for name, text in selected.items()} == bundle
+
+
+def run_script(run_dir, *arguments, **variables):
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in ("SEED", "UPDATES", "ARCH", "RUN_DIR")},
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "SKIP_SETUP": "1",
+        "FAST_TRIAL": "1",
+        "RUN_DIR": str(run_dir),
+        "OMP_NUM_THREADS": "1",
+        **variables,
+    }
+    command = ["bash", str(QUICKSTART / "run.sh"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=run_dir.parent, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory):
+    """The run folder and the output of a trial run; its path has a space in it."""
+    run_dir = tmp_path_factory.mktemp("trial") / "run dir"
+    finished = run_script(run_dir)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return run_dir, finished.stdout
+
+
+def test_trial_reports_scores_translations_and_the_next_command(trial):
+    run_dir, output = trial
+    result = json.loads((run_dir / "result.json").read_text())
+    assert result["test_sentences"] == 60
+    assert result["passed"] is None
+    assert result["versions"]["torch"]
+    assert set(result["seconds"]) == {"prepare", "binarise", "train", "average", "generate"}
+    assert "seed=1 updates=4" in result["settings"]
+    assert f"BLEU {result['bleu']:.1f}   ({result['bleu_signature']})" in output
+    assert "chrF " in output
+    assert output.count("  translation  ") == 10
+    assert "No verdict on the score" in output
+    assert f"muse-plugin translate --path '{run_dir / 'model'}'" in output
+    assert len((run_dir / "translations.en").read_text().split("\n")) == 61
+
+
+def test_second_run_does_nothing_twice(trial):
+    run_dir, _ = trial
+    before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*.pt")}
+    finished = run_script(run_dir)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("done before") == 5
+    assert before == {path: path.stat().st_mtime_ns for path in run_dir.rglob("*.pt")}
+
+
+def test_run_refuses_a_folder_with_other_settings(trial):
+    finished = run_script(trial[0], SEED="2")
+    assert finished.returncode == 2
+    assert "was made with other settings" in finished.stderr
+    assert "delete that folder or choose another one by RUN_DIR=" in finished.stderr
+
+
+def test_a_copied_model_folder_translates_odd_lines_from_anywhere(trial, tmp_path):
+    shutil.copytree(trial[0] / "model", tmp_path / "copied")
+    (tmp_path / "elsewhere").mkdir()
+    lines = [
+        "Tom ist hier.",
+        "",
+        "Wo ist der Bahnhof? " * 300,
+        "Ja\u2028nein\x85\r",
+        "@@ a@@ b <unk> </s> 日本",
+        "\x00\t",
+    ]
+    text = "\n".join(lines).encode() + b"\n\xff\xfe kaputt"
+    command = [sys.executable, "-m", "muse_plugin.cli", "translate", "--path", str(tmp_path / "copied"), "--cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    finished = subprocess.run(
+        [*command, "--beam", "1"],
+        input=text,
+        capture_output=True,
+        env=environment,
+        cwd=tmp_path / "elsewhere",
+        timeout=200,
+    )
+    errors = finished.stderr.decode()
+    assert finished.returncode == 0, errors
+    assert finished.stdout.endswith(b"\n")
+    translations = finished.stdout.decode().split("\n")[:-1]
+    assert len(translations) == 7
+    assert translations[1] == translations[5] == ""
+    assert all(len(translation.splitlines()) <= 1 for translation in translations)
+    assert "line 3 is longer than the 1024 tokens that the model can read" in errors
+    assert "line 7 is not valid UTF-8" in errors
+
+
+@pytest.mark.parametrize(
+    ("bleu", "passed", "words"),
+    [
+        (33.0, True, "PASS: BLEU 33.0 lies in the expected interval, 30 to 36."),
+        (12.5, False, "FAIL: BLEU 12.5 lies outside the expected interval, 30 to 36; look at"),
+        (48.0, False, "FAIL: BLEU 48.0 lies outside the expected interval, 30 to 36; that is too good to be true"),
+    ],
+)
+def test_report_judges_the_score(bleu, passed, words):
+    verdict, sentence = load_script("report").judge(bleu, (30.0, 36.0), Path("run"))
+    assert verdict is passed
+    assert sentence.startswith(words)
+
+
+def test_report_gives_an_error_when_a_sentence_was_not_translated(tmp_path):
+    path = tmp_path / "generate-test.txt"
+    path.write_text("S-0\tja\nH-0\t-0.5\tyes\nD-0\t-0.5\tyes\nH-2\t-0.5\t\n")
+    with pytest.raises(ValueError, match=r"each of the 3 test sentences needs a translation, but .* lacks 1"):
+        load_script("report").read_hypotheses(path, 3)
