@@ -92,7 +92,7 @@ TRITON = Requirement(
     None,
     "none yet",
     False,
-    "on a GPU, PyTorch's own operations are used instead of Triton kernels; nothing on a CPU",
+    "torch.compile makes no GPU kernels; nothing else here needs it yet, and nothing on a CPU",
     "triton",
 )
 PLUGIN = "muse_plugin"

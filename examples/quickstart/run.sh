@@ -31,16 +31,16 @@ fi
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 export PYTHONUNBUFFERED=1
 
-expected_bleu=(47 56)
+expected_bleu=(49 58)
 if [[ "${FAST_TRIAL:-0}" == 1 ]]; then
   run_dir=${RUN_DIR:-$root/runs/quickstart-trial}
-  defaults=(seed=1 updates=4 max_tokens=256 merges=200 lr=0.004 dropout=0.05 arch=muse_tiny limit=60)
+  defaults=(seed=1 updates=4 max_tokens=256 merges=200 lr=0.004 dropout=0 arch=muse_tiny limit=60)
   save_interval=2
   warmup=2
   averaged=2
 else
   run_dir=${RUN_DIR:-$root/runs/quickstart}
-  defaults=(seed=1 updates=1500 max_tokens=1024 merges=2500 lr=0.004 dropout=0.05 arch=muse_tiny limit=0)
+  defaults=(seed=1 updates=1500 max_tokens=1024 merges=2500 lr=0.004 dropout=0 arch=muse_tiny limit=0)
   save_interval=100
   warmup=300
   averaged=3
@@ -130,7 +130,7 @@ binarise() {
 train() { # the log goes to train.log, its lines on progress also to the screen
   local command=(fairseq-train "$run_dir/bin" --user-dir "$root/muse_plugin" --arch "$(value arch)"
     --source-lang de --target-lang en --share-all-embeddings
-    --dropout "$(value dropout)" --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --dropout "$(value dropout)" --weight-dropout "$(value dropout)" --criterion label_smoothed_cross_entropy --label-smoothing 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
     --lr "$(value lr)" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
     --total-num-update "$(value updates)" --max-update "$(value updates)" --max-tokens "$(value max_tokens)"

@@ -34,7 +34,7 @@ class ParallelLayer(nn.Module):
         normalize_before: layer norm on the input of the branches instead of on the sum.
 
     Raises:
-        ValueError: if there is no branch, or if two branches ask for slices of one name and different kinds.
+        ValueError: if no branch reads the input projection, or if two ask for slices of one name and different kinds.
     """
 
     def __init__(
@@ -47,8 +47,11 @@ class ParallelLayer(nn.Module):
         normalize_before: bool = False,
     ) -> None:
         super().__init__()
-        if len(branches) == 0:
-            raise ValueError("a parallel layer needs at least one branch, but got none; see --encoder-branches.")
+        if not any(branch.projections for branch in branches.values()):
+            raise ValueError(
+                "a parallel layer needs at least one branch that reads its input projection, but got "
+                f"{', '.join(branches) or 'none'}; add e.g. ffn to --encoder-branches / --decoder-branches."
+            )
         self.embed_dim = embed_dim
         self.branch_dropout = branch_dropout
         self.input_dropout = input_dropout

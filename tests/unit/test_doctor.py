@@ -72,7 +72,7 @@ def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(mod
         ("sacrebleu", "no BLEU score is computed"),
         ("sacremoses", "neither the quickstart nor 'muse-plugin translate' works"),
         ("subword_nmt", "neither the quickstart nor 'muse-plugin translate' works"),
-        ("triton", "PyTorch's own operations are used instead of Triton kernels"),
+        ("triton", "torch.compile makes no GPU kernels"),
     ],
 )
 def test_missing_convenience_names_its_cost_but_training_works(module, cost):

@@ -323,7 +323,10 @@ def test_printed_model_names_its_slices():
 
 
 def test_constructor_raises_error_without_branches():
-    with pytest.raises(ValueError, match=r"^a parallel layer needs at least one branch, but got none; "):
+    sentence = (
+        r"^a parallel layer needs at least one branch that reads its input projection, but got none; add e.g. ffn"
+    )
+    with pytest.raises(ValueError, match=sentence):
         ParallelLayer(WIDTH, {})
 
 
