@@ -282,22 +282,21 @@ def _split_big_matrix(part: Weights, side: str) -> Weights:
 
 def _join_layer(part: Weights, side: str, use_gate: bool) -> Weights:
     """Joins a layer of the separate layout into the parallel layer's parameters."""
-    inputs, outputs = ["self_attn.in_proj_"], ["self_attn.out_proj"]
     width = part["self_attn_layer_norm.weight"].shape[0]
-    if side == "decoder":
-        outputs.append("encoder_attn.out_proj")
-    outputs.append("fc2")
-    rows = {kind: [part[f"{inputs[0]}{kind}"]] for kind in ("weight", "bias")}
-    if side == "decoder":
-        for kind, parts in rows.items():
-            parts.append(part[f"encoder_attn.in_proj_{kind}"][:width])
-    layer = {f"in_proj_{kind}": torch.cat([*parts, part[f"fc1.{kind}"]]) for kind, parts in rows.items()}
+    layer: Weights = {}
+    for kind in ("weight", "bias"):
+        rows = [part[f"self_attn.in_proj_{kind}"], part[f"fc1.{kind}"]]
+        if side == "decoder":
+            query, key_value = part[f"encoder_attn.in_proj_{kind}"].split([width, 2 * width])
+            rows.insert(1, query)
+            layer[f"branches.cross_attention.key_value_proj.{kind}"] = (
+                key_value.clone()
+            )  # a slice would be saved with all of its matrix
+        layer[f"in_proj_{kind}"] = torch.cat(rows)
+        layer[f"layer_norm.{kind}"] = part[f"self_attn_layer_norm.{kind}"]
+    outputs = ["self_attn.out_proj", *(["encoder_attn.out_proj"] if side == "decoder" else []), "fc2"]
     layer["out_proj_weight"] = torch.cat([part[f"{name}.weight"] for name in outputs], dim=1)
     layer["out_proj_bias"] = torch.stack([part[f"{name}.bias"] for name in outputs])
-    for kind in ("weight", "bias"):
-        layer[f"layer_norm.{kind}"] = part[f"self_attn_layer_norm.{kind}"]
-        if side == "decoder":
-            layer[f"branches.cross_attention.key_value_proj.{kind}"] = part[f"encoder_attn.in_proj_{kind}"][width:]
     kernels = [name for name in part if name.startswith("self_attn.dynamics.")]
     if kernels:
         kernels.sort(key=lambda name: int(name.split(".")[2]))
@@ -338,12 +337,9 @@ def _check_loads(converted: Weights, flags: dict[str, Any]) -> None:
     """Loads the result into a model of the flags' sizes, so that a wrong shape is found now and named."""
     from muse_plugin.models.muse import MuseModel, MuseSimpleModel
 
-    def dictionary(name: str) -> SimpleNamespace:
-        rows = converted[name].shape[0]
-        return _Symbols(rows)
-
-    source = dictionary("encoder.embed_tokens.weight")
-    target = source if flags.get("share_all_embeddings") else dictionary("decoder.embed_tokens.weight")
+    source, target = (_Symbols(converted[f"{side}.embed_tokens.weight"].shape[0]) for side in SIDES)
+    if flags.get("share_all_embeddings"):
+        target = source
     model_class = MuseModel if flags["arch"] == "muse" else MuseSimpleModel
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
     model = model_class.build_model(argparse.Namespace(**flags), task)

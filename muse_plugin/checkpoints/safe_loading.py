@@ -21,9 +21,9 @@ import types
 import typing
 import uuid
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import omegaconf
@@ -268,13 +268,23 @@ def save_atomically(obj: Any, path: str | os.PathLike[str]) -> None:
     Raises:
         FileNotFoundError: if the folder of ``path`` does not exist.
     """
+    with open_atomically(path) as file:
+        torch.save(obj, file)
+
+
+@contextlib.contextmanager
+def open_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Opens a file beside ``path`` for writing, which takes its place when the block ends without an exception.
+
+    See ``save_atomically`` for the promises and errors.
+    """
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with beside.open("xb") as file:
-            torch.save(obj, file)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

@@ -169,9 +169,8 @@ class MuseDecoder(TransformerDecoderBase):
             )
         x = self._embed(prev_output_tokens, past)
         padding_mask = self._padding_mask(prev_output_tokens, incremental_state, full_context_alignment)
-        encoder_states, encoder_padding_mask = _first(encoder_out, "encoder_out"), None
-        if encoder_states is not None:
-            encoder_padding_mask = _first(encoder_out, "encoder_padding_mask")
+        encoder_states = _first(encoder_out, "encoder_out")
+        encoder_padding_mask = _first(encoder_out, "encoder_padding_mask")
         if alignment_layer is None and not self.training:
             alignment_layer = self.num_layers - 1
 

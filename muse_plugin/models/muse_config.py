@@ -186,11 +186,10 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
         value = [value]
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{flag} must list integers, e.g. 3,15 or '[[3],[7]]', but got {text!r}.")
-    nested = any(isinstance(entry, (list, tuple)) for entry in value)
     lists = sum(isinstance(entry, (list, tuple)) for entry in value)
-    if nested and (lists != layers or len(value) != layers):
+    if lists and (lists != layers or len(value) != layers):
         raise ValueError(f"{flag} must hold one list per layer, but got {lists} lists for {layers} layers: {text}.")
-    per_layer = list(value) if nested else [value] * layers
+    per_layer = list(value) if lists else [value] * layers
     try:
         return [check_kernel_sizes(sizes, causal) for sizes in per_layer]
     except ValueError as error:
@@ -222,7 +221,7 @@ def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
     """
     order, chosen = _branches(cfg, side)
     sizes: list[tuple[int, ...]] = [()] * getattr(cfg, f"{side}_layers")
-    if "conv" in chosen or "long_short_range" in chosen:
+    if _has_kernels(chosen):
         sizes = _kernel_sizes(cfg, side)
     plans = [LayerPlan([name for name in order if name in chosen], layer_sizes) for layer_sizes in sizes]
     return [plans[number] for number in _layers_to_keep(cfg, side)]
@@ -246,6 +245,10 @@ def parse_layers_to_keep(text: str | None, layers: int, flag: str) -> list[int]:
 def _branches(cfg: Any, side: str) -> tuple[tuple[str, ...], list[str]]:
     order = ENCODER_BRANCHES if side == "encoder" else DECODER_BRANCHES
     return order, parse_branches(getattr(cfg, f"{side}_branches"), order, f"--{side}-branches")
+
+
+def _has_kernels(branches: Sequence[str]) -> bool:
+    return "conv" in branches or "long_short_range" in branches
 
 
 def _kernel_sizes(cfg: Any, side: str) -> list[tuple[int, ...]]:
@@ -284,9 +287,8 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
     faults: list[str] = []
     for side in ("encoder", "decoder"):
         faults += _side_faults(cfg, side)
-    for name in ("dropout", "attention_dropout", "activation_dropout", "branch_dropout", "input_dropout"):
-        faults += _rate_faults(cfg, name)
-    faults += _rate_faults(cfg, "weight_dropout")
+    for kind in ("", "attention_", "activation_", "branch_", "input_", "weight_"):
+        faults += _rate_faults(cfg, f"{kind}dropout")
     if cfg.share_all_embeddings and source_dictionary != target_dictionary:
         faults.append(
             "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "
@@ -313,9 +315,8 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
     except ValueError as error:
         faults.append(str(error))
     splits = "long_short_range" in chosen
-    for read in (_kernel_sizes, _layers_to_keep):
-        if read is _kernel_sizes and chosen and not splits and "conv" not in chosen:
-            continue
+    # Kernel sizes do not matter without a convolution; where the branches cannot be read, they are checked too.
+    for read in (_kernel_sizes, _layers_to_keep) if _has_kernels(chosen) or not chosen else (_layers_to_keep,):
         try:
             read(cfg, side)
         except ValueError as error:

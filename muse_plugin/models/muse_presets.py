@@ -60,7 +60,7 @@ def _register(name: str, base: type[MuseModel], settings: Mapping[str, Any]) -> 
     # Named and kept in this module, so that pickle finds them again: muse_tiny -> MuseTiny, MuseTinyConfig.
     class_name = "".join(part.capitalize() for part in name.split("_"))
     namespace = {"__module__": __name__, "__doc__": base.__doc__}
-    config_class = make_dataclass(f"{class_name}Config", changed, bases=(base.config_class,), namespace={**namespace})
+    config_class = make_dataclass(f"{class_name}Config", changed, bases=(base.config_class,), namespace=namespace)
     model_class = type(class_name, (base,), {**namespace, "config_class": config_class})
     globals().update({config_class.__name__: config_class, class_name: model_class})
     register_model(name, dataclass=config_class)(model_class)

@@ -9,13 +9,13 @@ rests on: a line in gives exactly one line out, whatever the line holds.
 import hashlib
 import io
 import json
-import os
 import re
-import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Union
+
+from muse_plugin.checkpoints.safe_loading import open_atomically
 
 FILE_NAME = "text_pipeline.json"
 CODES_NAME = "bpe.codes"
@@ -207,8 +207,9 @@ class TextPipeline:
             "bpe_codes_sha256": hashlib.sha256(self.codes.encode("utf-8")).hexdigest(),
             "bpe_merges": self.num_merges,
         }
-        _write_atomically(folder / CODES_NAME, self.codes.encode("utf-8"))
-        _write_atomically(folder / FILE_NAME, (json.dumps(settings, indent=2) + "\n").encode("utf-8"))
+        for name, text in ((CODES_NAME, self.codes), (FILE_NAME, json.dumps(settings, indent=2) + "\n")):
+            with open_atomically(folder / name) as file:
+                file.write(text.encode("utf-8"))
 
     @classmethod
     def load(cls, folder: Union[str, Path]) -> "TextPipeline":
@@ -295,15 +296,3 @@ def _check_codes(codes: str, where: str) -> int:
                 f"{where} must hold two symbols on each line, but line {number} is {line[:40]!r}; copy the file again."
             )
     return len(merges)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -12,7 +12,6 @@ import logging
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, Union
@@ -22,7 +21,7 @@ from fairseq import checkpoint_utils, tasks, utils
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.checkpoints.safe_loading import load_checkpoint, open_atomically
 from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline, clean_line, iterate_lines
 
 logger = logging.getLogger(__name__)
@@ -346,12 +345,5 @@ def _open_output(path: Optional[Path]) -> Iterator[BinaryIO]:
         with path.open("wb") as stream:
             yield stream
         return
-    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "wb") as stream:
-            yield stream
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with open_atomically(path) as stream:
+        yield stream

@@ -8,7 +8,6 @@ from helpers import assert_close
 from reference import ATTENTION_ATOL, GRADIENT_RTOL, LOSS_RTOL, NAMES, SCORE_ATOL, STATE_ATOL, load_reference
 
 PAD = 1
-MASKED = [name for name in NAMES if not name.startswith(("b_", "d_"))]  # no padding leak in these
 
 
 @pytest.fixture(params=NAMES)
