@@ -15,6 +15,7 @@ from muse_plugin.fairseq_repairs import (
     length_buckets,
     linked_user_dir,
     literal_settings,
+    rdrop_validation,
     repeated_ngrams,
 )
 from muse_plugin.fairseq_repairs.repair import Repair
@@ -28,6 +29,7 @@ REPAIRS: tuple[Repair, ...] = (
     repeated_ngrams.REPAIR,
     debug_log_level.REPAIR,
     linked_user_dir.REPAIR,
+    rdrop_validation.REPAIR,
 )
 
 

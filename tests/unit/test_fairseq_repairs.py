@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import options, utils
+from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from fairseq.data import FairseqDataset, bucket_pad_length_dataset, data_utils, language_pair_dataset
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from hypothesis import given, settings
@@ -261,6 +262,49 @@ def test_exactly_the_tokens_that_repeat_an_ngram_are_forbidden(data, n, step, ro
     scores = NGramRepeatBlock(n, use_extension=False)(buffer, torch.zeros(4, 10), bsz=2, beam_size=2, step=step)
     for row, score in zip(rows, scores, strict=True):
         assert set(torch.isinf(score).nonzero().flatten().tolist()) == forbidden_tokens(row, n)
+
+
+# ---- R-Drop ----------------------------------------------------------------------------------------------------------
+
+
+class Halves(torch.nn.Module):
+    """Predicts two symbols alike; remembers how many sentences it was given."""
+
+    def forward(self, src_tokens):
+        self.rows = len(src_tokens)
+        return torch.zeros(*src_tokens.shape, 2)
+
+    def get_normalized_probs(self, net_output, log_probs):
+        return net_output.log_softmax(-1) if log_probs else net_output.softmax(-1)
+
+    def get_targets(self, sample, net_output):
+        return sample["target"]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_rdrop_doubles_batches_of_training_only(training):
+    task = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1))
+    criterion = RdropLabelSmoothedCrossEntropyCriterion(task, False, label_smoothing=0.0, rdrop_alpha=1.0)
+    model, tokens = Halves().train(training), torch.zeros(3, 2, dtype=torch.long)
+    sample = {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": 6}
+    loss, sample_size, log = criterion(model, sample)
+    copies = 2 if training else 1
+    assert float(loss) == pytest.approx(copies * 6 * np.log(2), rel=1e-5)
+    assert (model.rows, sample_size) == (copies * 3, 6)
+    assert ("rdrop_kl_loss" in log) == training
+    assert len(sample["net_input"]["src_tokens"]) == copies * 3  # in training fairseq changes it, and nobody reads it
+    # A criterion of several tasks hands over what the model answered to the doubled batch.
+    given, _, log = criterion(model, sample, net_output=torch.zeros(6, 2, 2))
+    assert float(given) == pytest.approx(12 * np.log(2), rel=1e-5)
+    assert "rdrop_kl_loss" in log
+
+
+def test_rdrop_keeps_its_weight_when_validation_fails():
+    task = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1))
+    criterion = RdropLabelSmoothedCrossEntropyCriterion(task, False, label_smoothing=0.0, rdrop_alpha=1.0)
+    with pytest.raises(KeyError, match="net_input"):
+        criterion(Halves().eval(), {})
+    assert criterion.rdrop_alpha == 1.0
 
 
 # ---- interactive -----------------------------------------------------------------------------------------------------

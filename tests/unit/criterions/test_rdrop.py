@@ -1,0 +1,49 @@
+"""fairseq's own R-Drop (Liang et al. 2021, arXiv:2106.14448) works with MUSE: two passes that differ by dropout."""
+
+import pytest
+import torch
+from helpers import assert_close
+
+NAME = "label_smoothed_cross_entropy_with_rdrop"
+PAD = 1
+ALPHA, SMOOTHING = 5.0, 0.1
+
+
+def by_definition(model, sample):
+    """CE(p) + CE(q) + alpha * (KL(p || q) + KL(q || p)) / 2, and the divergence, of two noisy passes in one batch."""
+    doubled = {name: torch.cat([tokens, tokens]) for name, tokens in sample["net_input"].items()}
+    p, q = model(**doubled)[0].log_softmax(-1).chunk(2)
+    target = sample["target"]
+    real = target.ne(PAD)
+    wanted = torch.full_like(p, SMOOTHING / (p.shape[-1] - 1)).scatter(-1, target.unsqueeze(-1), 1 - SMOOTHING)
+    ce = -(wanted * (p + q)).sum(-1)[real].sum()
+    kl = ((p.exp() - q.exp()) * (p - q)).sum(-1)[real].sum() / 2
+    return ce + ALPHA * kl, kl
+
+
+@pytest.mark.parametrize("arch", ["muse_tiny", "muse_simple_tiny"])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_loss_of_muse_is_that_of_the_definition(arch, dropout, make_model, make_sample, make_criterion):
+    model, sample = make_model(arch, f"--dropout={dropout}"), make_sample()
+    torch.manual_seed(3)
+    expected, kl = by_definition(model, sample)
+    criterion = make_criterion(NAME, rdrop_alpha=ALPHA, label_smoothing=SMOOTHING)
+    torch.manual_seed(3)
+    loss, sample_size, log = criterion(model, sample)
+    assert_close(loss, expected, atol=1e-4, why="sums over the batch, around 100")
+    assert log["rdrop_kl_loss"] == pytest.approx(float(kl), abs=1e-4)
+    assert (kl > 0.01) == (dropout > 0)
+    assert sample_size == 15
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_evaluation_is_the_plain_criterion_to_the_bit(make_model, make_sample, make_criterion):
+    """Thanks to the repair "rdrop-validation"."""
+    model, sample = make_model().eval(), make_sample()
+    criterion = make_criterion(NAME, rdrop_alpha=ALPHA, report_accuracy=True)
+    results = [make_criterion("label_smoothed_cross_entropy", report_accuracy=True)(model, sample)]
+    results.append(criterion(model, sample))
+    assert str(results[0]) == str(results[1])
+    assert criterion.rdrop_alpha == ALPHA
+    assert len(sample["net_input"]["src_tokens"]) == 4
