@@ -17,4 +17,6 @@ from muse_plugin.checkpoints import safe_loading  # noqa: E402
 safe_loading.register()
 fairseq_repairs.apply()
 
+from muse_plugin import criterions  # noqa: E402, F401  (imported for its registrations)
 from muse_plugin.models import muse, muse_presets  # noqa: E402, F401  (imported for their registrations)
+from muse_plugin.tasks import translation_with_bpe_dropout  # noqa: E402, F401  (likewise)

@@ -1,0 +1,300 @@
+"""BPE with dropout on lines of words, and the program of the processes that do it in the background.
+
+Run by its path, with a job as JSON on standard input (see ``main``). So that such a process starts in a moment and
+stays small, this file imports nothing but the standard library and subword-nmt: no torch, no fairseq, and not the
+package that it lies in, whose import would bring both.
+"""
+
+import gc
+import io
+import json
+import os
+import random
+import sys
+from array import array
+from itertools import pairwise
+from math import log
+from typing import Any, BinaryIO, Callable, NamedTuple, Optional
+
+from subword_nmt.apply_bpe import BPE, check_vocab_and_split
+
+MARKER = "@@"
+# After so many random segmentations with symbols that the dictionary lacks, a word is segmented without dropout.
+TRIES = 10
+
+_NEVER = 1 << 60  # the rank of a pair that no merge joins
+_KNOWN_WORDS = 100_000  # about 130 MB
+_LINES_PER_WRITE = 1000
+
+
+class _Outcome(NamedTuple):
+    """A segmentation that makes every merge after some draw.
+
+    Attributes:
+        probability: of leaving out nothing after that draw.
+        ids: the segmentation.
+    """
+
+    probability: float
+    ids: list[int]
+
+
+class _Word(NamedTuple):
+    """What is remembered of a word.
+
+    Attributes:
+        plain: leaves out nothing at all.
+        unknown: how many of its ids stand for unknown symbols.
+        branches: by the number of the only draw left out, what it leads to; filled as they are met.
+        symbols: the characters, the last one with the mark of the end of a word.
+        ranks: for each two neighbouring symbols, which merge joins them.
+    """
+
+    plain: _Outcome
+    unknown: int
+    branches: dict[int, _Outcome]
+    symbols: list[str]
+    ranks: list[int]
+
+
+class LineSegmenter:
+    """Segments words by the merges of subword-nmt, each possible merge left out with some probability.
+
+    Source: Provilkov et al. 2020, arXiv:1910.13267, Algorithm 1, in the form of ``subword-nmt apply-bpe --dropout``:
+    in every step all pairs that a merge could join are left out independently, and the first merge in the list that
+    is left is made; if none is left, the word is finished. The probabilities of all segmentations are the same as
+    there, the random numbers behind them are not: the first pair to be left out is drawn at once instead of pair by
+    pair, and only pairs that could be next are drawn at all, which is several times quicker.
+
+    As with ``apply-bpe --vocabulary``, merges are undone whose result is not in the dictionary. Characters that the
+    dictionary does not know can remain. If so, the word is drawn again, up to ``TRIES`` times, unless it has as many
+    without dropout: dropout never adds unknown symbols.
+
+    Args:
+        codes: content of a codes file of subword-nmt, with its ``#version: 0.2`` line.
+        indices: symbol to id, of the dictionary.
+        unknown: id for symbols that are not in ``indices``.
+        end: id that ends each line.
+        dropout: probability in [0, 1) of leaving out a merge.
+
+    Attributes:
+        drawn: words segmented at random so far, other than by making all merges.
+        redrawn: how many segmentations were drawn again because of unknown symbols.
+    """
+
+    def __init__(self, codes: str, indices: dict[str, int], unknown: int, end: int, dropout: float) -> None:
+        bpe = BPE(io.StringIO(codes))
+        self._ranks = bpe.bpe_codes
+        self._parts = bpe.bpe_codes_reverse
+        self._indices = indices
+        self._unknown = unknown
+        self._end = end
+        self._dropout = dropout
+        self._log_kept = log(1 - dropout)
+        self._words: dict[str, _Word] = {}
+        self.drawn = 0
+        self.redrawn = 0
+
+    def __call__(self, line: str, key: str) -> list[int]:
+        """Segments one line.
+
+        Args:
+            line: words separated by spaces.
+            key: what the random numbers depend on, and nothing else.
+
+        Returns:
+            Ids, the one that ends the line included.
+        """
+        next_random = random.Random(key).random
+        words = self._words
+        ids: list[int] = []
+        for text in line.strip("\r\n ").split(" "):
+            word = words.get(text)
+            if word is None:
+                if not text:
+                    continue
+                word = self._learn(text)
+            chance = next_random()
+            probability, plain = word.plain
+            ids += plain if chance < probability else self._draw(word, chance, next_random)
+        ids.append(self._end)
+        return ids
+
+    def _learn(self, text: str) -> _Word:
+        symbols = list(text)
+        symbols[-1] += "</w>"
+        ranks = [self._ranks.get(pair, _NEVER) for pair in pairwise(symbols)]
+        plain = self._leave_out(symbols, ranks)
+        word = _Word(plain, plain.ids.count(self._unknown), {}, symbols, ranks)
+        if len(self._words) >= _KNOWN_WORDS:
+            self._words.clear()  # the frequent ones will soon be back
+        self._words[text] = word
+        return word
+
+    def _leave_out(self, symbols: list[str], ranks: list[int], *draws: int) -> _Outcome:
+        merged, count = self._merge(symbols, ranks, draws)
+        kept = count - 1 - draws[-1] if draws else count
+        return _Outcome(max((1 - self._dropout) ** kept, sys.float_info.min), self._look_up(merged))
+
+    def _draw(self, word: _Word, chance: float, next_random: Callable[[], float]) -> list[int]:
+        """Segments a word given that something is left out.
+
+        Args:
+            word: what to segment.
+            chance: random number that is not below ``word.plain.probability``.
+            next_random: gives random numbers in [0, 1).
+        """
+        self.drawn += 1
+        for _ in range(TRIES):
+            # The number of draws before the first that leaves something out has a geometric distribution.
+            first = int(log(chance) / self._log_kept)
+            branch = word.branches.get(first)
+            if branch is None:
+                branch = word.branches[first] = self._leave_out(word.symbols, word.ranks, first)
+            chance = next_random()
+            if chance < branch.probability:
+                ids = branch.ids
+            else:
+                second = first + 1 + int(log(chance) / self._log_kept)
+                ids = self._look_up(self._merge(word.symbols, word.ranks, (first, second), next_random)[0])
+            if ids.count(self._unknown) <= word.unknown:
+                return ids
+            self.redrawn += 1
+            chance = next_random()
+            if chance < word.plain.probability:
+                break
+        return word.plain.ids
+
+    def _merge(
+        self,
+        symbols: list[str],
+        ranks: list[int],
+        draws_left_out: tuple[int, ...],
+        next_random: Optional[Callable[[], float]] = None,
+    ) -> tuple[list[str], int]:
+        """Joins symbols until no merge is left.
+
+        Args:
+            symbols: of the word; not changed.
+            ranks: of its pairs; not changed.
+            draws_left_out: numbers of draws, counted from 0 and increasing, that leave out a pair.
+            next_random: decides the draws after those; None keeps the pairs.
+
+        Returns:
+            The joined symbols, and the number of draws.
+        """
+        symbols, ranks = symbols.copy(), ranks.copy()
+        last = draws_left_out[-1] if draws_left_out else -1
+        draws = 0
+        left_out: list[tuple[int, int]] = []  # in this step: place and rank
+        while ranks:
+            rank = min(ranks)
+            if rank == _NEVER:
+                break
+            place = ranks.index(rank)
+            places = [place] if ranks.count(rank) == 1 else [i for i, other in enumerate(ranks) if other == rank]
+            kept: list[int] = []
+            for place in places:
+                if draws <= last or next_random is None:
+                    keeps = draws not in draws_left_out
+                else:
+                    keeps = next_random() >= self._dropout
+                draws += 1
+                if not keeps:
+                    ranks[place] = _NEVER
+                    left_out.append((place, rank))
+                elif not kept or place > kept[-1] + 1:  # of x x x, the left two are joined
+                    kept.append(place)
+            if not kept:
+                continue
+            for place, rank in left_out:
+                ranks[place] = rank
+            left_out.clear()
+            for place in reversed(kept):
+                joined = symbols[place] + symbols.pop(place + 1)
+                symbols[place] = joined
+                del ranks[place]
+                if place > 0:
+                    ranks[place - 1] = self._ranks.get((symbols[place - 1], joined), _NEVER)
+                if place < len(ranks):
+                    ranks[place] = self._ranks.get((joined, symbols[place + 1]), _NEVER)
+        return symbols, draws
+
+    def _look_up(self, symbols: list[str]) -> list[int]:
+        indices = self._indices
+        symbols[-1] = symbols[-1][: -len("</w>")]
+        try:
+            return [*[indices[symbol + MARKER] for symbol in symbols[:-1]], indices[symbols[-1]]]
+        except KeyError:
+            pass
+        pieces = _as_pieces(symbols)
+        if not all(piece in indices for piece in pieces):
+            pieces = _as_pieces(check_vocab_and_split(symbols, self._parts, indices, MARKER))
+        return [indices.get(piece, self._unknown) for piece in pieces]
+
+
+def _as_pieces(symbols: list[str]) -> list[str]:
+    # fairseq divides a line at every kind of white space, subword-nmt at spaces only.
+    return " ".join([*[symbol + MARKER for symbol in symbols[:-1]], symbols[-1]]).split()
+
+
+def segment_side(side: dict[str, Any], seed: int, epoch: int, parent: int, output: BinaryIO) -> list[int]:
+    """Segments consecutive lines of one language and writes their ids, then their lengths.
+
+    Args:
+        side: of a job, see ``main``.
+        seed: of the training.
+        epoch: for which to segment.
+        parent: id of the process that wants the result.
+        output: gets the ids as machine integers of type ``side["typecode"]``, then one 32-bit length per line.
+
+    Returns:
+        The number of ids, of words segmented at random, and of segmentations drawn again.
+
+    Raises:
+        ValueError: if the file has fewer lines than the job says.
+    """
+    segment = LineSegmenter(side["codes"], side["indices"], side["unknown"], side["end"], side["dropout"])
+    ids, lengths, count = array(side["typecode"]), array("i"), 0
+    with open(side["path"], "rb") as file:
+        file.seek(side["start"])
+        for number in range(side["first_line"], side["first_line"] + side["lines"]):
+            raw = file.readline()
+            if not raw:
+                raise ValueError(f"{side['path']} ends before line {number + 1}")
+            line = segment(raw.decode("utf-8"), f"{seed} {epoch} {side['name']} {number}")
+            ids.extend(line)
+            lengths.append(len(line))
+            if len(lengths) % _LINES_PER_WRITE == 0:
+                count += len(ids)
+                ids.tofile(output)
+                del ids[:]
+                if os.getppid() != parent:  # nobody is waiting any more
+                    sys.exit(1)
+    ids.tofile(output)
+    lengths.tofile(output)
+    return [count + len(ids), segment.drawn, segment.redrawn]
+
+
+def main() -> None:
+    """Reads a job from standard input and writes the result to standard output.
+
+    The job has ``seed``, ``epoch``, ``parent`` (the id of the process that wants the result), ``ahead`` (whether that
+    does not wait for it yet) and ``sides``, each with ``name``, ``path``, ``start`` (byte), ``first_line`` (counted
+    from 0), ``lines`` (how many), ``typecode`` (of ``array.array``) and the arguments of ``LineSegmenter``. The result
+    is what ``segment_side`` writes for each of them, then what it returns for each of them, as 64-bit integers.
+    """
+    gc.disable()  # a hundred thousand small lists and no cycles: the collector would take half of the time
+    job = json.load(sys.stdin)
+    if job["ahead"] and hasattr(os, "nice"):
+        os.nice(5)  # the training goes first
+    output = sys.stdout.buffer
+    facts = array("q")
+    for side in job["sides"]:
+        facts.extend(segment_side(side, job["seed"], job["epoch"], job["parent"], output))
+    facts.tofile(output)
+    output.flush()
+
+
+if __name__ == "__main__":
+    main()

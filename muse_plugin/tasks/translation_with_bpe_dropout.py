@@ -1,0 +1,193 @@
+"""Translation whose training text is segmented anew, at random, for every epoch: BPE-dropout (arXiv:1910.13267).
+
+Only training differs from fairseq's task ``translation``: validation and test sets, generation and everything that
+loads a checkpoint use the binarised data as usual and never look at the training text. See ``bpe_dropout/`` for how
+the text becomes token ids.
+"""
+
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq import utils
+from fairseq.data import Dictionary, data_utils, indexed_dataset
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import II
+
+from muse_plugin.tasks.bpe_dropout.background import BackgroundSegmenter, Side
+from muse_plugin.tasks.bpe_dropout.resegmented_pairs import ResegmentedPairs
+from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, read_codes, read_text
+
+logger = logging.getLogger(__name__)
+
+
+def _flag(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class TranslationWithBpeDropoutConfig(TranslationConfig):
+    """Flags of translation with BPE-dropout: those of fairseq's ``translation``, and these."""
+
+    bpe_dropout: float = _flag(
+        0.1, "probability in [0, 1) of leaving out a merge when training text is segmented (0.1: the paper's)"
+    )
+    source_bpe_dropout: Optional[float] = _flag(None, "the same for the source alone (default: --bpe-dropout)")
+    target_bpe_dropout: Optional[float] = _flag(None, "the same for the target alone (default: --bpe-dropout)")
+    train_text: Optional[str] = _flag(
+        None,
+        "training text before BPE, tokenised: the files PREFIX.<source-lang> and PREFIX.<target-lang>, one sentence "
+        "per line (default: the prefix train.tok in the folder of the binarised data)",
+    )
+    bpe_codes: Optional[str] = _flag(
+        None, "codes file of subword-nmt (default: bpe.codes in the folder of the binarised data)"
+    )
+    target_bpe_codes: Optional[str] = _flag(None, "codes file of the target alone (default: --bpe-codes)")
+    bpe_dropout_workers: int = _flag(
+        1, "processes that segment the next epoch while one is trained, per GPU; their number changes no result"
+    )
+    seed: int = II("common.seed")
+
+
+@register_task("translation_with_bpe_dropout", dataclass=TranslationWithBpeDropoutConfig)
+class TranslationWithBpeDropoutTask(TranslationTask):
+    """fairseq's translation task, with BPE-dropout on the training text.
+
+    Source: Provilkov et al. 2020, arXiv:1910.13267. As there, a sentence is segmented at random each time it is
+    trained on, and without dropout otherwise. Differs from the paper: a segmentation with symbols that the dictionary
+    lacks is replaced, see ``LineSegmenter``. Without dropout the tokens are those of ``subword-nmt apply-bpe`` and
+    ``fairseq-preprocess``, except for words with symbols that a shortened dictionary lacks: they are divided further
+    where that helps, as by ``apply-bpe --vocabulary``.
+
+    The segmentation depends on ``--seed``, the epoch, and the number of the line; every data-parallel process makes
+    the same one. Training that resumes, also in the middle of an epoch, goes on with the batches of one that has
+    never stopped.
+    """
+
+    cfg: TranslationWithBpeDropoutConfig
+    _last_iterator: Callable[[], Any] = staticmethod(lambda: None)  # a weak reference, once there is one
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Loads a split; for training, reads and checks the text and waits for its first segmentation.
+
+        Args:
+            split: name of the split.
+            epoch: counted from 1.
+            combine: see fairseq; of no effect on the training text, which is one.
+            **kwargs: fairseq's validation and generation give ``task_cfg``; they want the binarised training data.
+
+        Raises:
+            ValueError: if a flag is out of its range, or text, codes and dictionaries do not fit together.
+            FileNotFoundError: if text or codes are missing.
+            NotImplementedError: if a flag of ``translation`` is given that BPE-dropout has no meaning for.
+            RuntimeError: if the text could not be segmented.
+        """
+        if split != self.cfg.train_subset or "task_cfg" in kwargs:
+            super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
+            return
+        self._check_flags()
+        sides = self._read_sides()
+        self._compare_with_binarised(split, sides[0].text.lines)
+        self.datasets[split] = ResegmentedPairs(
+            BackgroundSegmenter(sides, self.cfg.seed),
+            epoch,
+            self.src_dict,
+            self.tgt_dict,
+            self.cfg.max_source_positions if self.cfg.truncate_source else None,
+            left_pad_source=self.cfg.left_pad_source,
+            left_pad_target=self.cfg.left_pad_target,
+            num_buckets=self.cfg.num_batch_buckets,
+            pad_to_multiple=self.cfg.required_seq_len_multiple,
+        )
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **settings: Any) -> Any:
+        """Makes fairseq's iterator over batches, after ending the data loading processes of the epoch before.
+
+        An iterator of fairseq's refers to itself. Left to the garbage collector, as here every epoch leaves one, it
+        closes the queue to a loading process before the message to end, for which torch then waits five seconds.
+        """
+        if not isinstance(dataset, ResegmentedPairs):
+            return super().get_batch_iterator(dataset, *args, **settings)
+        last = self._last_iterator()
+        if last is not None and last._cur_epoch_itr is not None and last.end_of_epoch():
+            last._cur_epoch_itr = last.dataloader = None
+        iterator = super().get_batch_iterator(dataset, *args, **settings)
+        self._last_iterator = weakref.ref(iterator)
+        return iterator
+
+    def _dropout(self, side: str) -> float:
+        own = getattr(self.cfg, f"{side}_bpe_dropout")
+        return self.cfg.bpe_dropout if own is None else own
+
+    def _check_flags(self) -> None:
+        faults = [
+            f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}; 0.1 is usual."
+            for name in ("bpe_dropout", "source_bpe_dropout", "target_bpe_dropout")
+            if (rate := getattr(self.cfg, name)) is not None and not 0 <= rate < 1
+        ]
+        if self.cfg.bpe_dropout_workers < 1:
+            faults.append(f"--bpe-dropout-workers must be at least 1, but got {self.cfg.bpe_dropout_workers}.")
+        if faults:
+            raise ValueError("\n".join(faults))
+        unbuilt = []
+        if len(utils.split_paths(self.cfg.data)) > 1:
+            unbuilt.append("several folders of data; give one, as all training text comes from --train-text")
+        if self.cfg.load_alignments:
+            unbuilt.append("--load-alignments; drop it, as alignments are of one fixed segmentation")
+        if self.cfg.upsample_primary not in (-1, 1):
+            unbuilt.append("--upsample-primary; repeat lines in --train-text instead")
+        if unbuilt:
+            raise NotImplementedError("\n".join(f"BPE-dropout does not work with {entry}." for entry in unbuilt))
+
+    def _read_sides(self) -> tuple[Side, Side]:
+        data = Path(self.cfg.data)
+        prefix = self.cfg.train_text or str(data / "train.tok")
+        texts = [Path(f"{prefix}.{lang}") for lang in (self.cfg.source_lang, self.cfg.target_lang)]
+        source_codes = Path(self.cfg.bpe_codes or data / "bpe.codes")
+        codes = [source_codes, Path(self.cfg.target_bpe_codes or source_codes)]
+        missing = [
+            f"the training text {path} does not exist; name by --train-text the prefix of the files that were "
+            "segmented for the binarised data, as they were before BPE."
+            for path in texts
+            if not path.is_file()
+        ]
+        missing += [
+            f"the BPE codes {path} do not exist; name by --bpe-codes the file that subword-nmt has learnt for the "
+            "binarised data."
+            for path in dict.fromkeys(codes)
+            if not path.is_file()
+        ]
+        if missing:
+            raise FileNotFoundError("\n".join(missing))
+        contents = [read_codes(path) for path in codes]
+        source, target = (read_text(path, self.cfg.bpe_dropout_workers) for path in texts)
+        check_parallel(source, target)
+        check_fit(source, contents[0], codes[0], self.src_dict.indices, self.cfg.source_lang)
+        check_fit(target, contents[1], codes[1], self.tgt_dict.indices, self.cfg.target_lang)
+
+        def make_side(name: str, text: Any, content: str, dictionary: Dictionary) -> Side:
+            indices = dict(dictionary.indices)
+            return Side(name, text, content, indices, dictionary.unk(), dictionary.eos(), self._dropout(name))
+
+        return (
+            make_side("source", source, contents[0], self.src_dict),
+            make_side("target", target, contents[1], self.tgt_dict),
+        )
+
+    def _compare_with_binarised(self, split: str, lines: int) -> None:
+        """Says so if the binarised training data, which is not used, has another number of sentences."""
+        source, target = self.cfg.source_lang, self.cfg.target_lang
+        for pair in (f"{source}-{target}", f"{target}-{source}"):
+            path = str(Path(self.cfg.data) / f"{split}.{pair}.{source}")
+            if indexed_dataset.dataset_exists(path, self.cfg.dataset_impl):
+                binarised = len(data_utils.load_indexed_dataset(path, self.src_dict, self.cfg.dataset_impl))
+                if binarised != lines:
+                    logger.warning(
+                        f"the training text has {lines} sentences, but the binarised training data in {self.cfg.data} "
+                        f"has {binarised}; training uses the text. That is as it should be only if sentences were "
+                        "removed after BPE."
+                    )

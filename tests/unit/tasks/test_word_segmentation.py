@@ -1,0 +1,210 @@
+"""Segmentations of words and lines: the same as those of subword-nmt, with the same probabilities."""
+
+import io
+import itertools
+import random
+import time
+from collections import Counter
+
+import pytest
+from fairseq.data import Dictionary
+from helpers import REPOSITORY, run_python
+from subword_nmt import apply_bpe
+from unit.tasks.bpe_dropout_data import learn_codes, read_pairs
+
+from muse_plugin.tasks.bpe_dropout import word_segmentation
+from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter
+
+UNKNOWN, END = 3, 2
+# "an" is a merge that can be made at several places of a word, "aa" one whose places overlap.
+CODES = "#version: 0.2\na n\na a\nan an\nan a</w>\nb an\nb anan\naa a\na a</w>\n"
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return [text for pair in read_pairs() for text in pair]
+
+
+@pytest.fixture(scope="module")
+def codes(sentences):
+    return learn_codes(sentences, 500)
+
+
+def make_dictionary(pieces):
+    dictionary = Dictionary()
+    for piece in pieces:
+        dictionary.add_symbol(piece)
+    return dictionary
+
+
+def all_pieces(alphabet, codes):
+    """Every symbol that a segmentation can hold."""
+    symbols = [*alphabet, *(line.replace(" ", "") for line in codes.splitlines()[1:])]
+    ends = [symbol.removesuffix("</w>") for symbol in symbols]
+    return [*dict.fromkeys([*ends, *(symbol + "@@" for symbol in symbols if not symbol.endswith("</w>"))])]
+
+
+def segmenter(codes, dictionary, dropout):
+    return LineSegmenter(codes, dictionary.indices, UNKNOWN, END, dropout)
+
+
+def exact_distribution(word, codes, vocabulary, dropout, monkeypatch):
+    """Probability of each segmentation by subword-nmt, whose coin tosses are all tried in turn."""
+    bpe = apply_bpe.BPE(io.StringIO(codes), vocab=vocabulary)
+    outcomes = Counter()
+    tosses = []
+
+    def toss():
+        if len(taken) == len(tosses):
+            tosses.append(0)
+        taken.append(tosses[len(taken)])
+        return taken[-1]
+
+    monkeypatch.setattr(apply_bpe.random, "random", toss)
+    while True:
+        taken = []  # 1 keeps a pair, 0 leaves it out
+        pieces = bpe.segment(word, dropout)
+        outcomes[pieces] += (1 - dropout) ** sum(taken) * dropout ** (len(taken) - sum(taken))
+        while tosses and tosses[-1] == 1:
+            tosses.pop()
+        if not tosses:
+            monkeypatch.undo()
+            assert sum(outcomes.values()) == pytest.approx(1)
+            return outcomes
+        tosses[-1] = 1
+
+
+def check_frequencies(segment, dictionary, word, expected, draws=20_000):
+    names = dictionary.symbols
+    counts = Counter(" ".join(names[i] for i in segment(word, f"{word} {n}")[:-1]) for n in range(draws))
+    assert set(counts) <= set(expected)
+    for pieces, probability in expected.items():
+        spread = (draws * probability * (1 - probability)) ** 0.5
+        assert abs(counts[pieces] - draws * probability) <= 5 * spread + 1, (pieces, probability)
+
+
+@pytest.mark.parametrize("word", ["banana", "aaaaa", "banaan", "an", "b", "nbn"])
+def test_segmentations_are_as_probable_as_with_subword_nmt(word, monkeypatch):
+    pieces = all_pieces("abn", CODES)
+    dictionary = make_dictionary(pieces)
+    expected = exact_distribution(word, CODES, set(pieces), 0.3, monkeypatch)
+    check_frequencies(segmenter(CODES, dictionary, 0.3), dictionary, word, expected)
+
+
+@pytest.mark.parametrize("removed", [["an@@"], ["anan@@", "ana"], ["aa@@", "an@@"]])
+def test_merges_are_undone_whose_result_the_dictionary_lacks(removed, monkeypatch):
+    pieces = [piece for piece in all_pieces("abn", CODES) if piece not in removed]
+    dictionary = make_dictionary(pieces)
+    expected = exact_distribution("banana", CODES, set(pieces), 0.3, monkeypatch)
+    assert not any(piece in outcome.split() for outcome in expected for piece in removed)
+    check_frequencies(segmenter(CODES, dictionary, 0.3), dictionary, "banana", expected)
+
+
+def test_segmentations_with_unknown_symbols_are_drawn_again(monkeypatch):
+    pieces = [piece for piece in all_pieces("abn", CODES) if piece != "n@@"]
+    dictionary = make_dictionary(pieces)
+    expected = exact_distribution("banana", CODES, set(pieces), 0.3, monkeypatch)
+    known = {outcome: share for outcome, share in expected.items() if "n@@" not in outcome.split()}
+    assert 0.1 < sum(known.values()) < 0.9
+    expected = {outcome: share / sum(known.values()) for outcome, share in known.items()}
+    segment = segmenter(CODES, dictionary, 0.3)
+    check_frequencies(segment, dictionary, "banana", expected)
+    assert segment.redrawn > 0
+    assert 0 < segment.drawn <= 20_000
+
+
+def test_a_word_without_known_random_segmentation_is_segmented_plainly():
+    plain = apply_bpe.BPE(io.StringIO(CODES)).segment("banana").split()
+    dictionary = make_dictionary(plain)
+    segment = segmenter(CODES, dictionary, 0.9)
+    expected = [*map(dictionary.index, plain), END]
+    assert UNKNOWN not in expected
+    assert all(segment("banana", str(n)) == expected for n in range(100))
+    assert segment.redrawn > 100
+
+
+def test_a_word_with_an_unknown_character_keeps_it_and_still_varies():
+    dictionary = make_dictionary(all_pieces("abn", CODES))
+    segment = segmenter(CODES, dictionary, 0.5)
+    lines = [segment("bananaxana", str(n)) for n in range(50)]
+    assert all(line.count(UNKNOWN) == 1 for line in lines)
+    assert len({tuple(line) for line in lines}) > 10
+
+
+def test_without_dropout_lines_are_those_of_apply_bpe(sentences, codes):
+    bpe = apply_bpe.BPE(io.StringIO(codes))
+    segmented = [bpe.process_line(text) for text in sentences]
+    dictionary = make_dictionary(itertools.chain.from_iterable(line.split() for line in segmented))
+    segment = segmenter(codes, dictionary, 0.0)
+    for text, line in zip(sentences, segmented, strict=True):
+        expected = dictionary.encode_line(line, add_if_not_exist=False).tolist()
+        assert segment(text, "any") == expected == segment(f" {text} \r\n", "other")
+    assert segment.drawn == segment.redrawn == 0
+
+
+@pytest.mark.parametrize("text", ["a\tb\u3000an", "\u3000", "an \u2028 an", "a\xa0", "anan\x85an b"])
+def test_odd_white_space_is_treated_as_by_apply_bpe_and_fairseq(text):
+    line = apply_bpe.BPE(io.StringIO(CODES)).process_line(text)
+    dictionary = make_dictionary(line.split())
+    expected = dictionary.encode_line(line, add_if_not_exist=False).tolist()
+    assert segmenter(CODES, dictionary, 0.0)(text, "any") == expected
+
+
+def test_the_more_dropout_the_more_tokens(sentences, codes):
+    dictionary = make_dictionary(all_pieces(sorted(set("".join(sentences))), codes))
+    means = []
+    for dropout in (0.0, 0.1, 0.5, 0.9999):
+        segment = segmenter(codes, dictionary, dropout)
+        lengths = [len(segment(text, f"{number}")) - 1 for number, text in enumerate(sentences)]
+        means.append(sum(lengths) / len(lengths))
+    characters = sum(len(text.replace(" ", "")) for text in sentences) / len(sentences)
+    assert means == sorted(means)
+    assert means[1] > 1.1 * means[0]
+    assert means[3] == pytest.approx(characters, rel=0.01)
+
+
+def test_merges_are_left_out_with_the_given_probability():
+    codes = "#version: 0.2\na b</w>\n"
+    dictionary = make_dictionary(["ab", "a@@", "b"])
+    segment = segmenter(codes, dictionary, 0.1)
+    whole = sum(len(segment("ab", str(n))) == 2 for n in range(20_000)) / 20_000
+    assert abs(whole - 0.9) < 5 * (0.9 * 0.1 / 20_000) ** 0.5
+
+
+def test_a_line_depends_on_its_key_alone(sentences, codes, monkeypatch):
+    dictionary = make_dictionary(all_pieces(sorted(set("".join(sentences))), codes))
+    segment = segmenter(codes, dictionary, 0.2)
+    random.seed(5)
+    before = random.getstate()
+    lines = [segment(text, str(n)) for n, text in enumerate(sentences)]
+    assert random.getstate() == before
+    again = segmenter(codes, dictionary, 0.2)
+    monkeypatch.setattr(word_segmentation, "_KNOWN_WORDS", 7)  # forgets all the time
+    random.seed(6)
+    backwards = [again(text, str(n)) for n, text in reversed([*enumerate(sentences)])]
+    assert lines == backwards[::-1]
+    assert len(again._words) <= 7
+    assert (
+        sum(segment(text, f"x{n}") != line for n, (text, line) in enumerate(zip(sentences, lines, strict=True))) > 500
+    )
+
+
+def test_a_very_long_word_takes_seconds_at_most(sentences, codes):
+    word = "".join("".join(sentences).split())[:6000]
+    dictionary = make_dictionary(all_pieces(sorted(set(word)), codes))
+    started = time.process_time()
+    line = segmenter(codes, dictionary, 0.1)(word, "key")
+    assert time.process_time() - started < 20
+    assert "".join(dictionary[i].removesuffix("@@") for i in line[:-1]) == word
+
+
+def test_the_program_imports_neither_torch_nor_fairseq(tmp_path):
+    code = (
+        "import sys, runpy\n"
+        "runpy.run_path(sys.argv[1], run_name='word_segmentation')\n"
+        "print(sorted({name.partition('.')[0] for name in sys.modules} & set(sys.argv[2:])))"
+    )
+    path = REPOSITORY / "muse_plugin" / "tasks" / "bpe_dropout" / "word_segmentation.py"
+    packages = ("torch", "fairseq", "numpy", "muse_plugin", "subword_nmt")
+    done = run_python(code, str(path), *packages, cwd=tmp_path)
+    assert done.stdout.strip() == "['subword_nmt']", done.stderr
