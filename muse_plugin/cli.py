@@ -52,6 +52,7 @@ COMMANDS = {
     "average": Command("checkpoints.averaging", "average several checkpoints of one training run into one"),
     "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
     "translate": Command("translation.translate", "translate raw sentences from standard input"),
+    "evaluate": Command("evaluation.evaluate", "score translations: BLEU in its kinds, chrF, TER"),
 }
 
 

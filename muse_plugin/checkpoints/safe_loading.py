@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import functools
 import os
 import pickle
 import re
 import types
 import typing
-import uuid
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import omegaconf
 import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
+
+from muse_plugin.atomic_files import open_atomically
 
 # ---- guarded stand-ins for numpy -------------------------------------------------------------------------------------
 # numpy's own functions also build arrays of arbitrary objects, from which more could be called. These build numbers.
@@ -258,8 +258,7 @@ def _is_other_archive(path: Path) -> bool:
 def save_atomically(obj: Any, path: str | os.PathLike[str]) -> None:
     """Writes ``obj`` with ``torch.save`` so that ``path`` holds either its old content or all of the new.
 
-    The bytes go to a file beside it, reach the disk, and the file is then renamed. When anything fails, the file beside
-    it is removed and ``path`` is untouched. Mode bits are those of any new file (0666 without the umask).
+    See ``open_atomically`` for how, and for what happens when it fails.
 
     Args:
         obj: what to write.
@@ -270,36 +269,3 @@ def save_atomically(obj: Any, path: str | os.PathLike[str]) -> None:
     """
     with open_atomically(path) as file:
         torch.save(obj, file)
-
-
-@contextlib.contextmanager
-def open_atomically(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Opens a file beside ``path`` for writing, which takes its place when the block ends without an exception.
-
-    See ``save_atomically`` for the promises and errors.
-    """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with beside.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the rename itself survive a power cut, where the file system can do that."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Union
 
-from muse_plugin.checkpoints.safe_loading import open_atomically
+from muse_plugin.atomic_files import open_atomically
 
 FILE_NAME = "text_pipeline.json"
 CODES_NAME = "bpe.codes"

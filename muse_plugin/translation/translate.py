@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import logging
 import os
-import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,8 @@ from fairseq import checkpoint_utils, tasks, utils
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.checkpoints.safe_loading import load_checkpoint, open_atomically
+from muse_plugin.atomic_files import open_atomically
+from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline, clean_line, iterate_lines
 
 logger = logging.getLogger(__name__)
@@ -336,14 +336,10 @@ def _open_input(path: Optional[Path]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _open_output(path: Optional[Path]) -> Iterator[BinaryIO]:
-    """Standard output, or a file that takes its name only when everything was written."""
+    """Standard output, or a file that takes its name only when everything was written; a pipe is written directly."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-        return
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):  # /dev/null, a named pipe
-        with path.open("wb") as stream:
-            yield stream
         return
     with open_atomically(path) as stream:
         yield stream

@@ -1,0 +1,57 @@
+"""Writes files so that nobody ever sees half of one; every file that this package writes goes through here."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Union
+
+
+@contextlib.contextmanager
+def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
+    """Opens a file beside ``path`` for writing, which takes its place when the block ends without an exception.
+
+    The bytes go to that file, reach the disk, and the file is then renamed. When anything fails, it is removed and
+    ``path`` is untouched. Mode bits are those of any new file (0666 without the umask). What is no ordinary file, such
+    as ``/dev/null`` or a named pipe, cannot be replaced and is written directly.
+
+    Args:
+        path: where to; its folder must exist.
+
+    Yields:
+        The open file.
+
+    Raises:
+        FileNotFoundError: if the folder of ``path`` does not exist.
+        IsADirectoryError: if ``path`` is a folder.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with beside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the rename itself survive a power cut, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

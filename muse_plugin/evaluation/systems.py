@@ -1,0 +1,203 @@
+"""Loads what is scored: translations of one or two systems, the references and the sources, and checks that they fit.
+
+A system is one or more files, each a generation log or plain text: several files are runs with other seeds. Nothing is
+guessed where a mistake would go unseen: numbers of lines, sentence ids and references have to agree.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from muse_plugin.evaluation.generation_log import GenerationLog, check_complete, read_generation_log
+from muse_plugin.evaluation.text_files import read_lines
+from muse_plugin.evaluation.text_forms import (
+    UNKNOWN_REFERENCE,
+    find_subword_kind,
+    has_sentencepiece_marks,
+    mark_unknown_words,
+    remove_subwords,
+)
+
+
+class Inputs(NamedTuple):
+    """Where the texts come from, and in which state; fields are the flags of the same name.
+
+    Attributes:
+        files: logs or plain hypotheses of the system.
+        versus: those of the other system, or none.
+        are_logs: whether these files are output of fairseq-generate.
+        references: plain text, or None to take the ``T-`` lines of the log.
+        sources: plain text, or None to take the ``S-`` lines of the log.
+        num_sentences: size of the test set, or None to find it.
+        post_process: kind of subword marks, or None to find it.
+        detokenized: whether the text without subword marks is raw text.
+    """
+
+    files: Sequence[Path]
+    versus: Sequence[Path]
+    are_logs: bool
+    references: Optional[Path]
+    sources: Optional[Path]
+    num_sentences: Optional[int]
+    post_process: Optional[str]
+    detokenized: bool
+
+
+class Texts(NamedTuple):
+    """What was loaded; all lists have one entry for each sentence of the test set.
+
+    Attributes:
+        hypotheses: of each file of the system and then of the other system, subword marks removed.
+        references: subword marks removed, unknown words marked so that they match nothing.
+        sources: as they were, with their subword marks, or None if there are none.
+        subword_kind: the marks that were removed from the hypotheses.
+        notes: what the user should know, each a sentence.
+    """
+
+    hypotheses: list[list[str]]
+    references: list[str]
+    sources: Optional[list[str]]
+    subword_kind: str
+    notes: list[str]
+
+
+def load_texts(inputs: Inputs) -> Texts:
+    """Reads all files.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ValueError: if a file is damaged or incomplete, or two do not fit together.
+    """
+    references = None if inputs.references is None else read_lines(inputs.references, "--references")
+    sources = None if inputs.sources is None else read_lines(inputs.sources, "--sources")
+    notes: list[str] = []
+    if inputs.are_logs:
+        hypotheses, references, log_sources = _load_logs(inputs, references, notes)
+        sources = log_sources if sources is None else sources
+    else:
+        assert references is not None  # the command line asks for them
+        hypotheses = [read_lines(path, _flag(inputs, path)) for path in (*inputs.files, *inputs.versus)]
+        for path, lines in zip((*inputs.files, *inputs.versus), hypotheses, strict=True):
+            _check_lengths("--references", inputs.references, references, _flag(inputs, path), path, lines)
+        _check_num_sentences(inputs, references)
+    if sources is not None:
+        _check_lengths("--sources", inputs.sources, sources, "the references", inputs.references, references)
+    if inputs.post_process is None and any(has_sentencepiece_marks(lines) for lines in hypotheses):
+        notes.append(
+            "'\u2581' occurs in the hypotheses: if it marks SentencePiece tokens, add --post-process sentencepiece"
+        )
+    return Texts(
+        [remove_subwords(lines, inputs.post_process) for lines in hypotheses],
+        _prepare_references(references, inputs, notes),
+        sources,
+        inputs.post_process or find_subword_kind([line for lines in hypotheses for line in lines]),
+        notes,
+    )
+
+
+def _prepare_references(references: list[str], inputs: Inputs, notes: list[str]) -> list[str]:
+    words = remove_subwords(references, inputs.post_process)
+    if not inputs.detokenized:
+        words = mark_unknown_words(words)
+    if unknown := sum(line.count(UNKNOWN_REFERENCE) for line in words):
+        notes.append(
+            f"{unknown} words of the references are unknown to the dictionary and count as wrong in every hypothesis; "
+            "--references with the full text makes them count"
+        )
+    return words
+
+
+def _load_logs(
+    inputs: Inputs, references: Optional[list[str]], notes: list[str]
+) -> tuple[list[list[str]], list[str], Optional[list[str]]]:
+    """Returns hypotheses of all logs, the references (those of the first if not given) and the sources of the first."""
+    num_sentences = inputs.num_sentences
+    if references is not None:
+        _check_num_sentences(inputs, references)
+        num_sentences = len(references)
+    paths = [*inputs.files, *inputs.versus]
+    logs = [read_generation_log(path, _flag(inputs, path)) for path in paths]
+    sizes = [check_complete(log, num_sentences, _flag(inputs, log.path)) for log in logs]
+    for log, size in zip(logs, sizes, strict=True):
+        if size != sizes[0]:
+            raise ValueError(
+                f"all logs must hold the same sentences, but {logs[0].path} has {sizes[0]} of them and {log.path} has "
+                f"{size}; generate both from the same test set."
+            )
+        if not log.is_closed and num_sentences is None:
+            notes.append(
+                f"{log.path.name} lacks the closing line 'Generate ... with beam=...' of fairseq-generate and may be "
+                "cut short at its end; --num-sentences makes sure"
+            )
+    if references is None:
+        references = _agree_on_references(logs, inputs.post_process)
+    hypotheses = [_choose_hypotheses(log, inputs) for log in logs]
+    return hypotheses, references, logs[0].in_order("S")
+
+
+def _agree_on_references(logs: Sequence[GenerationLog], post_process: Optional[str]) -> list[str]:
+    """The ``T-`` lines of the first log, which those of all others have to equal."""
+    references = logs[0].in_order("T")
+    for log in logs:
+        lines = log.in_order("T")
+        if references is None or lines is None:
+            raise ValueError(
+                f"a score needs references, but {log.path} has no T- lines: its data had no target side; give them by "
+                "--references."
+            )
+        first, second = remove_subwords(references, post_process), remove_subwords(lines, post_process)
+        if differing := [i for i, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1]]:
+            i = differing[0]
+            raise ValueError(
+                f"all logs must have the same references, but the T- lines of {logs[0].path} and {log.path} differ in "
+                f"{len(differing)} sentences, first in {i}: {first[i][:60]!r} and {second[i][:60]!r}; generate both "
+                "from the same test set, or give its references by --references."
+            )
+    assert references is not None
+    return references
+
+
+def _choose_hypotheses(log: GenerationLog, inputs: Inputs) -> list[str]:
+    """The ``D-`` lines, which fairseq compares with the ``T-`` lines; ``H-`` lines where there are none."""
+    printed, decoded = log.in_order("H"), log.in_order("D")
+    assert printed is not None
+    if decoded is None:
+        return printed
+    if not inputs.detokenized:
+        pairs = zip(*(remove_subwords(lines, inputs.post_process) for lines in (printed, decoded)), strict=True)
+        for i, (words, text) in enumerate(pairs):
+            if words.split() != text.split():
+                raise ValueError(
+                    f"D- and H- lines must agree but for subword marks, but in {log.path} sentence {i} is "
+                    f"{text[:60]!r} after D- and {words[:60]!r} after H-; if fairseq-generate detokenised "
+                    "(--tokenizer, --bpe sentencepiece), add --detokenized."
+                )
+    return decoded
+
+
+def _flag(inputs: Inputs, path: Path) -> str:
+    if path in inputs.versus:
+        return "--versus"
+    return "--generation-log" if inputs.are_logs else "--hypotheses"
+
+
+def _check_lengths(
+    what: str, path: Optional[Path], lines: list[str], other: str, other_path: Optional[Path], other_lines: list[str]
+) -> None:
+    if len(lines) != len(other_lines):
+        raise ValueError(
+            f"{what} and {other} must have the same number of lines, but {_name(path)} has {len(lines)} and "
+            f"{_name(other_path)} has {len(other_lines)}; give files of the same test set, one sentence a line."
+        )
+
+
+def _check_num_sentences(inputs: Inputs, references: list[str]) -> None:
+    if inputs.num_sentences not in (None, len(references)):
+        raise ValueError(
+            f"--num-sentences must be the number of lines of --references, but got {inputs.num_sentences} and "
+            f"{inputs.references} has {len(references)}; leave one of the two out."
+        )
+
+
+def _name(path: Optional[Path]) -> str:
+    return "the log" if path is None else str(path)

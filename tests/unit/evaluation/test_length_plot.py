@@ -1,0 +1,73 @@
+import sys
+
+import pytest
+
+from muse_plugin.evaluation import length_plot
+from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
+
+LABELS = ["1-15", "16-30", "31-45", ">45"]
+COUNTS = [3200, 1100, 12, 0]
+CURVES = [
+    Curve("MUSE", [[35.8, 33.4, 32.1, None], [36.0, 33.0, 31.0, None]]),
+    Curve("Transformer", [[35.0, 32.7, 31.7, None], [34.8, 32.9, 29.7, None]]),
+]
+
+
+def draw(path, curves=CURVES):
+    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
+    draw_length_plot(path, LABELS, COUNTS, curves, "words", "tokenised BLEU")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("ending", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml"), ("PNG", b"\x89PNG")]
+)
+def test_ending_chooses_the_format_and_the_same_data_give_the_same_file(tmp_path, ending, start):
+    content = draw(tmp_path / f"a.{ending}")
+    assert content.startswith(start)
+    assert content == draw(tmp_path / f"b.{ending}")
+    assert {path.name for path in tmp_path.iterdir()} == {f"a.{ending}", f"b.{ending}"}
+
+
+def test_figure_has_a_line_for_each_system_and_all_counts(tmp_path, monkeypatch):
+    drawn = []
+    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
+    import matplotlib.figure
+
+    class Figure(matplotlib.figure.Figure):
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
+            drawn.append(self)
+
+    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
+    draw(tmp_path / "a.png")
+    (figure,) = drawn
+    upper, lower = figure.axes
+    lines = [container.lines[0] for container in upper.containers]
+    assert [line.get_ydata().tolist() for line in lines] == [
+        pytest.approx([35.9, 33.2, 31.55]),
+        pytest.approx([34.9, 32.8, 30.7]),
+    ]
+    labels = [text.get_text() for text in upper.get_legend().get_texts()]
+    assert labels == ["MUSE (mean ± sd of 2)", "Transformer (mean ± sd of 2)"]
+    assert [bar.get_height() for bar in lower.patches] == COUNTS
+    assert [text.get_text() for text in lower.texts] == ["3,200", "1,100", "12", "0"]
+    assert [tick.get_text() for tick in lower.get_xticklabels()] == LABELS
+    assert lower.get_xlabel() == "source length in words"
+    assert upper.get_ylabel() == "tokenised BLEU"
+
+
+def test_one_file_has_no_error_bars(tmp_path):
+    one = draw(tmp_path / "one.svg", [Curve("MUSE", [[35.8, 33.4, 32.1, None]])])
+    assert b"mean" not in one
+
+
+def test_unknown_ending_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"--plot must end in \.png, \.pdf, \.svg, but got .*a\.jpg"):
+        draw_length_plot(tmp_path / "a.jpg", LABELS, COUNTS, CURVES, "words", "BLEU")
+
+
+def test_missing_matplotlib_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"--plot needs matplotlib.*pip install matplotlib.*extra 'figures'"):
+        length_plot.import_matplotlib()
