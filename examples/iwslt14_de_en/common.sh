@@ -1,0 +1,19 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
+# What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+start_recipe iwslt14_de_en
+
+data=$work_dir/data
+choose_criterion "$data"
+# 0, or pretrain (both directions at once), or finetune (German to English, from what pretrain has learnt)
+bidirectional=${BIDIRECTIONAL:-0}
+pretrained=$work_dir/$model-bidirectional-pretrain-seed$seed
+case "$bidirectional" in
+  0) name=$model$name_suffix bin=$data/bin prepared=binarise ;;
+  pretrain) name=$model-bidirectional-pretrain bin=$data/bin-both prepared=binarise-both ;;
+  finetune) name=$model-bidirectional$name_suffix bin=$data/bin-joined prepared=binarise-both ;;
+  *) fail "BIDIRECTIONAL must be 0, pretrain or finetune, but is '$bidirectional'." ;;
+esac
+run=$work_dir/$name-seed$seed

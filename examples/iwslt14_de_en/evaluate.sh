@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Averages the last 10 epochs of a training (train.sh), translates the test set (beam 5, length penalty 1), scores it.
+#
+#   MODEL=muse bash examples/iwslt14_de_en/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
+set -euo pipefail
+# shellcheck source=examples/iwslt14_de_en/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+find_devices
+if [[ "$bidirectional" == pretrain ]]; then bin=$data/bin-joined; fi # the same dictionary, with a test set
+averaged=${AVERAGED:-10}
+keep_evaluation "$run" "averaged=$averaged" "flags=$*"
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
+  --task translation --source-lang de --target-lang en --beam 5 --lenpen 1 --batch-size 128 "$@"
+
+# The interval: published, and what others reached with the authors' program (35.8 and 36.0). Others: no verdict.
+case "$model" in
+  muse) published=36.3 interval=(35.7 36.6) ;;
+  muse_simple) published=35.8 interval=(35.2 36.2) ;;
+  transformer) published=35.3 interval=(34.0 35.6) ;;
+esac
+verdict=()
+if [[ "$trial" != 1 && "$name" == "$model" ]]; then verdict=(--expect "${interval[@]}"); fi
+printf '\n%s: published for %s: %s\n' "$recipe" "$model" "$published"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en --lowercase \
+  --record "published=$published" "${verdict[@]+"${verdict[@]}"}"

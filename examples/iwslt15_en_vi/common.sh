@@ -1,0 +1,12 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
+# What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+start_recipe iwslt15_en_vi
+
+data=$work_dir/data
+bin=$data/bin
+choose_criterion "$data"
+name=$model$name_suffix
+run=$work_dir/$name-seed$seed

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Averages the last 10 epochs of a training (train.sh), translates tst2013 (beam 5, length penalty 1), scores it, case kept.
+#
+#   MODEL=muse bash examples/iwslt15_en_vi/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
+set -euo pipefail
+# shellcheck source=examples/iwslt15_en_vi/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+find_devices
+averaged=${AVERAGED:-10}
+keep_evaluation "$run" "averaged=$averaged" "flags=$*"
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" generate "translate tst2013" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
+  --task translation --source-lang en --target-lang vi --beam 5 --lenpen 1 --batch-size 128 "$@"
+
+case "$model" in # published, half a point to either side
+  muse) published=31.3 interval=(30.8 31.8) ;;
+  muse_simple) published=30.7 interval=(30.2 31.2) ;;
+  transformer) published=30.6 interval=(30.1 31.1) ;;
+esac
+verdict=()
+if [[ "$trial" != 1 && "$name" == "$model" ]]; then verdict=(--expect "${interval[@]}"); fi
+printf '\n%s: published for %s: %s\n' "$recipe" "$model" "$published"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang vi \
+  --record "published=$published" "${verdict[@]+"${verdict[@]}"}"

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Averages the last 10 checkpoints of a training (train.sh), translates the three test sets (beam 5), scores them.
+#
+#   MODEL=muse bash examples/multi30k/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results/<test>.json. Minutes on two cores. With PROFILE=published, the last line of each score says whether the
+# tokenised BLEU lies in the expected interval, and the exit code is 1 if one does not.
+set -euo pipefail
+# shellcheck source=examples/multi30k/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+find_devices
+averaged=${AVERAGED:-10}
+keep_evaluation "$run" "averaged=$averaged" "flags=$*"
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+
+published() { # Transformer-tiny as published, tokenised BLEU
+  case "$target-$1" in
+    de-test_2016_flickr) echo 41.02 ;;
+    de-test_2017_flickr) echo 33.36 ;;
+    de-test_2017_mscoco) echo 29.88 ;;
+    fr-test_2016_flickr) echo 61.80 ;;
+    fr-test_2017_flickr) echo 53.46 ;;
+    fr-test_2017_mscoco) echo 44.52 ;;
+  esac
+}
+outside=0
+for i in "${!tests[@]}"; do
+  test=${tests[i]}
+  subset=test$( ((i == 0)) || printf '%d' "$i")
+  step "$run" "generate-$test" "translate $test" generate "$run" "$subset" "$data/bin" --path "$run/checkpoint_avg.pt" \
+    --task translation --beam 5 --batch-size 100 "$@"
+  printf '\n%s, %s: Transformer-tiny as published %s\n' "$test" "$name" "$(published "$test")"
+  verdict=()
+  if grep -q '^profile=published$' "$run/settings.txt"; then
+    verdict=(--expect "$(python -c 'import sys; print(float(sys.argv[1]) - 1)' "$(published "$test")")" \
+      "$(python -c 'import sys; print(float(sys.argv[1]) + 3)' "$(published "$test")")")
+  fi
+  mkdir -p "$run/results"
+  score "$run" "$run/generated/generate-$subset.txt" "$run/results/$test.json" --target-lang "$target" --lowercase \
+    --record "published=$(published "$test")" --record "test_set=$test" "${verdict[@]+"${verdict[@]}"}" || outside=1
+done
+exit "$outside"

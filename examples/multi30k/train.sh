@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Trains one model on Multi30k (after prepare.sh): the setting of Transformer-tiny, 4+4 layers, width 128, 8,000 updates.
+#
+#   MODEL=transformer bash examples/multi30k/train.sh       the baseline, 2.57 million parameters
+#   MODEL=muse_simple bash examples/multi30k/train.sh       the same sizes, branches in parallel
+#   MODEL=muse        bash examples/multi30k/train.sh       feed-forward width 160 instead of 256: equal parameters
+#   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
+#
+#   PROFILE=cpu   for two cores: 1,024 tokens per update, 5,000 updates, rate falling linearly, dropout 0.2
+#   UPDATES=...   another number of updates
+# Hardware: one GPU with 4 GB (not measured), or PROFILE=cpu with 2 GB of memory; hours on two cores in RESULTS.md.
+# Score to expect (Transformer-tiny, published): 41.0 / 33.4 / 29.9 tokenised BLEU. One GPU is enough.
+# Smallest trial: TRIAL=1. See examples/recipe/recipe.sh for MODEL, SEED, WORK_DIR and the rest.
+set -euo pipefail
+# shellcheck source=examples/multi30k/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_devices
+ffn=256
+case "$model" in
+  transformer) arch=transformer ;;
+  muse_simple) arch=muse_simple_tiny ;;
+  muse) arch=muse_tiny ffn=160 ;;
+esac
+profile=${PROFILE:-published}
+if [[ "$trial" == 1 ]]; then profile=trial; fi
+case "$profile" in
+  published) tokens=4096 updates=8000 dropout=0.3 schedule=(--lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7) ;;
+  cpu) tokens=1024 updates=5000 dropout=0.2 schedule=(--lr 0.004 --lr-scheduler polynomial_decay --warmup-updates 500 --total-num-update "${UPDATES:-5000}") ;;
+  trial) tokens=400 updates=4 dropout=0.3 schedule=(--lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 2 --save-interval-updates 2) ;;
+  *) fail "PROFILE must be published or cpu, but is '$profile'." ;;
+esac
+updates=${UPDATES:-$updates}
+plan_batches "$tokens" "$tokens"
+keep_settings "$run" "model=$model" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+  "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
+
+flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" --share-all-embeddings --dropout "$dropout"
+  --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs 10)
+for side in encoder decoder; do
+  flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
+done
+flags+=("${criterion[@]}")
+step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

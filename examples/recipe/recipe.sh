@@ -1,0 +1,285 @@
+# shellcheck shell=bash
+# What the recipes in examples/ share. Each prepare.sh, train.sh and evaluate.sh sources it:
+#
+#   . "$(dirname "${BASH_SOURCE[0]}")/../recipe/recipe.sh"
+#   start_recipe multi30k
+#
+# Settings that every recipe takes from the environment:
+#   WORK_DIR=...      where everything is written (default: runs/<recipe> in the repository, runs/<recipe>-trial with TRIAL=1)
+#   RAW_DIR=...       where the original files lie or are downloaded to (default: WORK_DIR/raw)
+#   MODEL=muse        or muse_simple, or transformer: the baseline
+#   SEED=1
+#   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
+#   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
+#   TRIAL=1           a few sentences and updates, to see within minutes that all steps work
+#   SKIP_SETUP=1      use the python on the PATH as it is
+# Arguments of a script go on to its main command: bash train.sh --dropout 0.2
+
+fail() {
+  printf '%s: error: %s\n' "${recipe:-recipe}" "$*" >&2
+  exit 2
+}
+
+start_recipe() { # start_recipe NAME: environment, folders and defaults
+  recipe=$1
+  recipe_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+  root=$(cd "$recipe_tools/../.." && pwd -P)
+  if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
+    bash "$root/scripts/setup.sh" --if-needed
+    # shellcheck source=scripts/environment.sh
+    . "$root/scripts/environment.sh"
+    enter_environment
+  fi
+  export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+  export PYTHONUNBUFFERED=1
+  # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
+  export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
+  if [[ -z "${OMP_NUM_THREADS:-}" ]]; then
+    OMP_NUM_THREADS=$(python -c 'import os; print(min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))')
+    export OMP_NUM_THREADS
+  fi
+  user_dir=$root/muse_plugin
+  trial=${TRIAL:-0}
+  model=${MODEL:-muse}
+  seed=${SEED:-1}
+  node=${NODE_RANK:-${SLURM_NODEID:-0}} # the number of this node among several
+  # What a trial trains: four updates of a model of these sizes.
+  trial_flags=()
+  if [[ "$trial" == 1 ]]; then
+    trial_flags=(--max-update 4 --save-interval-updates 2)
+    for side in encoder decoder; do
+      trial_flags+=("--$side-layers" 2 "--$side-embed-dim" 32 "--$side-ffn-embed-dim" 64 "--$side-attention-heads" 4)
+    done
+  fi
+  case "$model" in
+    muse | muse_simple | transformer) ;;
+    *) fail "MODEL must be muse, muse_simple or transformer, but is '$model'." ;;
+  esac
+  work_dir=${WORK_DIR:-$root/runs/$recipe$([[ "$trial" == 1 ]] && printf -- '-trial' || true)}
+  mkdir -p "$work_dir"
+  work_dir=$(cd "$work_dir" && pwd -P)
+  raw_dir=${RAW_DIR:-$work_dir/raw}
+}
+
+find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's commands
+  num_gpus=${NUM_GPUS:-$(python -c 'import torch; print(torch.cuda.device_count())')}
+  num_nodes=${NUM_NODES:-1}
+  [[ "$num_gpus" =~ ^[0-9]+$ && "$num_nodes" =~ ^[1-9][0-9]*$ ]] ||
+    fail "NUM_GPUS and NUM_NODES must be whole numbers, but are '$num_gpus' and '$num_nodes'."
+  if ((num_gpus == 0)); then
+    ((num_nodes == 1)) || fail "NUM_NODES=$num_nodes needs GPUs, but there is none here; set NUM_GPUS to those of each node."
+    device_flags=(--cpu)
+  else
+    device_flags=(--fp16)
+    # fairseq uses every GPU it sees; an explicit list of the first ones limits it.
+    if [[ -n "${NUM_GPUS:-}" && -z "${CUDA_VISIBLE_DEVICES:-}" ]]; then
+      CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((num_gpus - 1)))
+      export CUDA_VISIBLE_DEVICES
+    fi
+  fi
+}
+
+plan_batches() { # plan_batches TOTAL MOST: sets max_tokens (per device, at most MOST) and update_freq, so that an update sees TOTAL
+  local total=$1 most=${MAX_TOKENS:-$2} devices
+  [[ "$most" =~ ^[1-9][0-9]*$ ]] || fail "MAX_TOKENS must be a whole number of tokens per batch and device, but is '$most'."
+  devices=$((num_nodes * (num_gpus > 0 ? num_gpus : 1)))
+  update_freq=$(((total + most * devices - 1) / (most * devices)))
+  max_tokens=$((total / (update_freq * devices)))
+  printf '%s: %d tokens per update = %d per batch x %d accumulated x %d devices\n' \
+    "$recipe" "$((max_tokens * update_freq * devices))" "$max_tokens" "$update_freq" "$devices"
+}
+
+step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets its output, DIR/times.tsv its seconds
+  local dir=$1 name=$2 what=$3 started=$SECONDS code log=$1/$2.log
+  shift 3
+  if [[ "$node" != 0 ]]; then log=$dir/$name.node$node.log; fi # of several nodes, which share the folder, the first keeps the books
+  if [[ -e "$dir/.$name.done" ]]; then
+    printf '%s: %s: done before\n' "$recipe" "$what"
+    return
+  fi
+  printf '%s: %s (its output: %s) ...\n' "$recipe" "$what" "$log"
+  mkdir -p "$dir"
+  # Not as a condition: bash would ignore set -e within the command, and with it failures in the middle of a function.
+  set +e
+  (
+    set -e
+    "$@"
+  ) 3>&1 >>"$log" 2>&1 # what a step writes to descriptor 3 is shown
+  code=$?
+  set -e
+  if ((code != 0)); then
+    tail -n 5 "$log" >&2
+    fail "the step '$what' failed, its whole output is in $log. Run the same command again to go on from here."
+  fi
+  if [[ "$node" != 0 ]]; then return; fi
+  printf '%s\t%d\n' "$name" "$((SECONDS - started))" >>"$dir/times.tsv"
+  : >"$dir/.$name.done"
+}
+
+keep_settings() { # keep_settings DIR NAME=VALUE...: a folder belongs to one setting; other settings are refused
+  local dir=$1 wanted
+  shift
+  wanted=$(printf '%s\n' "$@")
+  mkdir -p "$dir"
+  if [[ -f "$dir/settings.txt" && "$(<"$dir/settings.txt")" != "$wanted" ]]; then
+    diff "$dir/settings.txt" - <<<"$wanted" >&2 || true
+    fail "$dir was made with other settings (<) than those of now (>); delete that folder or choose another one by WORK_DIR=..."
+  fi
+  printf '%s\n' "$wanted" >"$dir/settings.txt.part$node"
+  mv "$dir/settings.txt.part$node" "$dir/settings.txt"
+}
+
+keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and translated with other settings is done again
+  local dir=$1 wanted
+  shift
+  wanted=$(printf '%s\n' "$@")
+  if [[ ! -f "$dir/evaluation.txt" || "$(<"$dir/evaluation.txt")" != "$wanted" ]]; then
+    rm -f "$dir/.average.done" "$dir"/.generate*.done
+  fi
+  printf '%s\n' "$wanted" >"$dir/evaluation.txt"
+}
+
+train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices; goes on from the last checkpoint in DIR
+  local dir=$1 command=(fairseq-train)
+  shift
+  if ((num_nodes > 1)); then
+    # One process per GPU and node; the address of the first node comes from the cluster, see README.md.
+    command=(torchrun --nnodes "$num_nodes" --nproc-per-node "$num_gpus" --rdzv-backend c10d
+      --rdzv-id "${RDZV_ID:-$recipe-$seed}" --rdzv-endpoint "${RDZV_ENDPOINT:?set RDZV_ENDPOINT to HOST:PORT of the first node}"
+      "$(command -v fairseq-train)")
+  fi
+  command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --max-tokens "$max_tokens"
+    --update-freq "$update_freq" --log-format simple "${device_flags[@]}")
+  printf '%q ' "${command[@]}" >"$dir/train-command.txt"
+  # The whole log goes to the step's log, its lines on progress also to the screen.
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (train_inner|valid|train) \| ' >&3 || true)
+}
+
+average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt
+  local kind=$2 count=$3
+  if [[ "$trial" == 1 ]]; then kind=update count=2; fi
+  python -m muse_plugin.cli average --inputs "$1/checkpoints" --output "$1/checkpoint_avg.pt" "--num-$kind-checkpoints" "$count"
+}
+
+generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/generate-SUBSET.txt
+  local dir=$1 subset=$2 short=()
+  shift 2
+  if [[ "$trial" == 1 ]]; then short=(--max-len-b 10); fi # what has hardly been trained does not know when to stop
+  fairseq-generate "$@" "${short[@]+"${short[@]}"}" --user-dir "$user_dir" --gen-subset "$subset" \
+    --results-path "$dir/generated" "${device_flags[@]}"
+}
+
+score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the settings, command and times of the run on record
+  local dir=$1 log=$2 output=$3 line name seconds record=()
+  shift 3
+  while IFS= read -r line; do record+=(--record "$line"); done <"$dir/settings.txt"
+  while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$dir/times.tsv"
+  record+=(--record "train_command=$(<"$dir/train-command.txt")")
+  python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
+}
+
+fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in a trial, whatever lies there will do
+  local options=()
+  if [[ "$trial" == 1 ]]; then options=(--any-content); fi
+  python "$recipe_tools/download.py" "${here:?is set by common.sh}/downloads.tsv" "$raw_dir" "${options[@]+"${options[@]}"}" --only "$@"
+}
+
+read_raw() { # read_raw NAME: prints a file of RAW_DIR that is there as NAME or NAME.gz
+  if [[ -f "$raw_dir/$1" ]]; then
+    cat "$raw_dir/$1"
+  elif [[ -f "$raw_dir/$1.gz" ]]; then
+    gzip -dc "$raw_dir/$1.gz"
+  else
+    fail "neither $1 nor $1.gz is in $raw_dir; run prepare.sh without RAW_DIR to download it."
+  fi
+}
+
+limit_lines() { # limit_lines N: the first N lines in a trial, all otherwise
+  if [[ "$trial" == 1 ]]; then
+    # not head: closing the pipe early would count as a failure of what writes into it
+    sed -n "1,$1p"
+  else
+    cat
+  fi
+}
+
+expect_lines() { # expect_lines FILE N: refuses a file that does not have N lines, but in a trial
+  local have
+  have=$(wc -l <"$1")
+  if [[ "$trial" != 1 ]] && ((have != $2)); then
+    fail "$1 must have $2 lines, but has $((have)); the original files are not those of this recipe, or a step was interrupted: delete ${1%/*} and run again."
+  fi
+}
+
+expect_about() { # expect_about FILE N: as expect_lines for what depends on the tokeniser: says so if a few lines more or less are left
+  local have
+  have=$(wc -l <"$1")
+  if [[ "$trial" != 1 ]] && ((have != $2)); then
+    if ((have < $2 * 199 / 200 || have > $2 * 201 / 200)); then expect_lines "$@"; fi
+    printf '%s: warning: %s has %d lines, the published file %d: another version of sacremoses, or a difference to Moses\n' \
+      "$recipe" "$1" "$have" "$2" >&3
+  fi
+}
+
+corpus() { # corpus COMMAND ...: examples/recipe/corpus.py
+  python "$recipe_tools/corpus.py" "$@"
+}
+
+count_cores() {
+  python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)'
+}
+
+segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: joint BPE codes of DATA/text/train; all splits to DATA/bpe
+  local dir=$1 merges=$2 source=$3 target=$4 language split workers=1
+  if [[ "$trial" != 1 ]]; then workers=$(count_cores); fi
+  shift 4
+  mkdir -p "$dir/bpe"
+  cat "$dir/text/train.$source" "$dir/text/train.$target" | subword-nmt learn-bpe -s "$merges" >"$dir/bpe.codes"
+  for language in "$source" "$target"; do
+    for split in "$@"; do
+      subword-nmt apply-bpe -c "$dir/bpe.codes" --num-workers "$workers" \
+        --input "$dir/text/$split.$language" --output "$dir/bpe/$split.$language"
+    done
+  done
+}
+
+tokenize_raw() { # tokenize_raw DATA SOURCE TARGET NAME... -- FLAGS...: DATA/raw/NAME.<lang> to DATA/tokenized/NAME.<lang>
+  local dir=$1 source=$2 target=$3 names=() language name workers=1
+  if [[ "$trial" != 1 ]]; then workers=$(count_cores); fi
+  shift 3
+  while [[ "$1" != -- ]]; do
+    names+=("$1")
+    shift
+  done
+  shift
+  for language in "$source" "$target"; do
+    for name in "${names[@]}"; do
+      corpus tokenize "$dir/raw/$name.$language" "$dir/tokenized/$name.$language" --lang "$language" \
+        --workers "$workers" "$@"
+    done
+  done
+}
+
+choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the loss and of BPE-dropout, and name_suffix
+  local dir=$1
+  simcut=${SIMCUT:-0}
+  rdrop=${RDROP:-0}
+  bpe_dropout=${BPE_DROPOUT:-0}
+  name_suffix=
+  if [[ "$simcut" != 0 && "$rdrop" != 0 ]]; then fail "SIMCUT and RDROP are two criterions: set one of them."; fi
+  if [[ "$simcut" != 0 ]]; then
+    criterion=(--criterion label_smoothed_cross_entropy_with_simcut --simcut-alpha 3 --simcut-p 0.05)
+    name_suffix+=-simcut
+  elif [[ "$rdrop" != 0 ]]; then
+    criterion=(--criterion label_smoothed_cross_entropy_with_rdrop --rdrop-alpha 5)
+    name_suffix+=-rdrop
+  else
+    criterion=(--criterion label_smoothed_cross_entropy)
+  fi
+  criterion+=(--label-smoothing 0.1)
+  if [[ "$bpe_dropout" != 0 ]]; then
+    criterion+=(--task translation_with_bpe_dropout --bpe-dropout "$bpe_dropout" --train-text "$dir/text/train"
+      --bpe-codes "$dir/bpe.codes")
+    name_suffix+=-bpe-dropout
+  fi
+}

@@ -1,0 +1,147 @@
+"""Makes a table out of the results of recipes: ``python tabulate.py runs/multi30k/*/results/*.json``.
+
+Every file is one evaluation (``muse-plugin evaluate --output``). Runs that differ in nothing but the seed become one
+row, with mean and deviation; test sets become columns. ``--output RESULTS.md --intro TEXT.md`` writes the table below
+a text.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+# Recorded by recipe.sh: what tells test sets, seeds and times apart is no setting of the training.
+NOT_SETTINGS = ("seed", "test_set", "published", "train_command")
+SHOWN = {"tokenized_bleu": "tokenised BLEU", "bleu": "sacreBLEU", "chrf": "chrF"}
+
+
+class Result(NamedTuple):
+    """One evaluation.
+
+    Attributes:
+        group: the settings that runs of a row have in common.
+        seed: of the training.
+        test_set: name of the test set.
+        published: the score to compare with, as recorded; None if there is none.
+        record: the whole file.
+    """
+
+    group: tuple[tuple[str, str], ...]
+    seed: str
+    test_set: str
+    published: Any
+    record: dict[str, Any]
+
+
+def read_result(path: Path) -> Result:
+    """Reads a file of ``muse-plugin evaluate``.
+
+    Raises:
+        ValueError: if it is no such file.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        settings = record["settings"]
+        group = {k: str(v) for k, v in settings.items() if k not in NOT_SETTINGS and not k.startswith("seconds_")}
+        record["scores"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must be written by 'muse-plugin evaluate --output', but is not: {error!r}."
+        ) from error
+    test_set, published = settings.get("test_set", "test"), settings.get("published")
+    return Result(tuple(sorted(group.items())), str(settings.get("seed")), test_set, published, record)
+
+
+def format_scores(results: list[Result], score: str) -> str:
+    """Mean, and deviation where there are several seeds; empty where nothing was measured."""
+    values = [result.record["scores"][score]["mean"] for result in results if score in result.record["scores"]]
+    if not values:
+        return ""
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def make_table(results: list[Result]) -> str:
+    """The Markdown table and, below it, what holds for all rows and the command of every row."""
+    rows: dict[tuple, list[Result]] = defaultdict(list)
+    for result in results:
+        rows[result.group].append(result)
+    tests = list(dict.fromkeys(result.test_set for result in results))
+    varying = [key for key, _ in results[0].group if len({dict(r.group).get(key) for r in results}) > 1]
+    scores = [name for name in SHOWN if any(name in result.record["scores"] for result in results)]
+    header = [*(key.replace("_", " ") for key in varying), "seeds"]
+    header += [f"{test}: {SHOWN[score]}" for test in tests for score in scores] + ["training, s"]
+    lines = [
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" * (len(varying) + 1) + "--:|" * (len(header) - len(varying) - 1),
+    ]
+    if any(result.published is not None for result in results):
+        published = {result.test_set: result.published for result in results}
+        cells = ["published" if i == 0 else "" for i in range(len(varying) + 1)]
+        cells += [str(published[test]) if score == scores[0] else "" for test in tests for score in scores]
+        lines.append("| " + " | ".join([*cells, ""]) + " |")
+    commands = []
+    for group, members in rows.items():
+        settings = dict(group)
+        seeds = sorted({result.seed for result in members})
+        by_test = {test: [r for r in members if r.test_set == test] for test in tests}
+        seconds = {result.seed: result.record["settings"].get("seconds_train") for result in members}
+        known = [float(value) for value in seconds.values() if value is not None]
+        cells = [settings.get(key, "") for key in varying] + [", ".join(seeds)]
+        cells += [format_scores(by_test[test], score) for test in tests for score in scores]
+        lines.append("| " + " | ".join([*cells, f"{mean(known):,.0f}" if known else ""]) + " |")
+        title = ", ".join(f"{key}={settings.get(key, '')}" for key in varying) or "all runs"
+        commands.append(
+            f"{title}, seed {seeds[0]}:\n\n```\n{shorten(members[0].record['settings'].get('train_command', ''))}\n```"
+        )
+    return "\n".join(lines) + "\n\n" + describe_conditions(results) + "\n\n" + "\n\n".join(commands) + "\n"
+
+
+def shorten(command: str) -> str:
+    """Leaves out the folders of the machine that the command ran on."""
+    words = [os.path.join("RUN", *Path(word).parts[-2:]) if word.startswith("/") else word for word in command.split()]
+    return " ".join(words)
+
+
+def describe_conditions(results: list[Result]) -> str:
+    """Signatures, versions, hardware and commit, each as often as it differs."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for result in results:
+        record = result.record
+        for name, score in record["scores"].items():
+            found[f"signature of {SHOWN.get(name, name)}"].append(str(score["signature"]))
+        versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
+        found["versions"].append(versions)
+        found["hardware"].append(json.dumps(record.get("hardware"), ensure_ascii=False))
+        found["commit"].append(str((record.get("git") or {}).get("commit")))
+    return "\n".join(
+        f"- {name}: {'; '.join(f'`{v}`' for v in dict.fromkeys(values))}" for name, values in found.items()
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+", help="files that muse-plugin evaluate wrote")
+    parser.add_argument("--intro", type=Path, help="text that goes above the table")
+    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    args = parser.parse_args()
+    try:
+        table = make_table([read_result(path) for path in args.results])
+        text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + table
+    except (OSError, ValueError) as error:
+        print(f"tabulate: error: {error}", file=sys.stderr)
+        return 2
+    if args.output is None:
+        print(text, end="")
+        return 0
+    part = args.output.with_name(args.output.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Averages the last 10 epochs of a training (train.sh), translates the test set (beam 5), scores it, case kept.
+#
+#   MODEL=muse bash examples/tatoeba_de_en/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results.json. There is no published score for this data, hence no verdict.
+set -euo pipefail
+# shellcheck source=examples/tatoeba_de_en/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+find_devices
+averaged=${AVERAGED:-10}
+keep_evaluation "$run" "averaged=$averaged" "flags=$*"
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
+  --task translation --source-lang de --target-lang en --beam 5 --batch-size 128 "$@"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Trains one model on Tatoeba German-English (after prepare.sh): 4,096 tokens per update, 20,000 updates. A setting of our own.
+#
+#   MODEL=muse        bash examples/tatoeba_de_en/train.sh     4+4 layers, width 256, feed-forward 512 (MUSE: 348)
+#   MODEL=muse_simple bash examples/tatoeba_de_en/train.sh     the same sizes without convolution
+#   MODEL=transformer bash examples/tatoeba_de_en/train.sh     the baseline, of the same sizes
+#
+#   SIMCUT=1, RDROP=1, BPE_DROPOUT=0.1     see examples/recipe/README.md
+#   UPDATES=...                            another number of updates
+# Hardware: one GPU; not measured. On a CPU use examples/quickstart. No score is published for this data. TRIAL=1: a trial.
+set -euo pipefail
+# shellcheck source=examples/tatoeba_de_en/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_devices
+ffn=512
+case "$model" in
+  muse) arch=muse ffn=348 ;;
+  muse_simple) arch=muse_simple ;;
+  transformer) arch=transformer ;;
+esac
+sizes=()
+for side in encoder decoder; do
+  sizes+=("--$side-layers" 4 "--$side-embed-dim" 256 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
+done
+tokens=$([[ "$trial" == 1 ]] && echo 400 || echo 4096)
+updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 20000)}
+plan_batches "$tokens" "$tokens"
+keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+  "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
+step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang de --target-lang en --arch "$arch" \
+  "${sizes[@]}" --share-all-embeddings --dropout 0.2 --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
+  --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7 --max-update "$updates" \
+  --keep-last-epochs 10 "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Averages the last checkpoints of a training (train.sh), translates newstest2014 (beam 4, length penalty 0.6), scores it.
+#
+#   MODEL=muse bash examples/wmt14_en_de/evaluate.sh      the same settings as for train.sh
+#
+#   AVERAGED=10   how many checkpoints; the authors chose it by the BLEU of newstest2013 (SUBSET=valid)
+#   SUBSET=test   or valid
+# Writes RUN/results.json. The last line says whether tokenised BLEU after compound splitting, as published, lies in the expected
+# interval; if not, the exit code is 1.
+set -euo pipefail
+# shellcheck source=examples/wmt14_en_de/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+find_devices
+subset=${SUBSET:-test}
+averaged=${AVERAGED:-10}
+keep_evaluation "$run" "averaged=$averaged" "flags=$*"
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" update "$averaged"
+step "$run" "generate-$subset" "translate the subset $subset" generate "$run" "$subset" "$bin" --path "$run/checkpoint_avg.pt" \
+  --task translation --source-lang en --target-lang de --beam 4 --lenpen 0.6 --batch-size 128 "$@"
+
+case "$model" in # published, half a point to either side
+  muse) published=29.9 interval=(29.4 30.4) ;;
+  muse_simple) published=29.8 interval=(29.3 30.3) ;;
+  transformer) published=29.1 interval=(28.6 29.6) ;;
+esac
+verdict=()
+if [[ "$trial" != 1 && "$name" == "$model" && "$subset" == test ]]; then
+  verdict=(--expect "${interval[@]}" --expect-metric compound_split_bleu)
+fi
+printf '\n%s: published for %s: %s after compound splitting\n' "$recipe" "$model" "$published"
+score "$run" "$run/generated/generate-$subset.txt" "$run/results$([[ "$subset" == test ]] || echo "-$subset").json" --target-lang de \
+  --compound-split --record "published=$published" --record "averaged=$averaged" --record "test_set=$subset" \
+  "${verdict[@]+"${verdict[@]}"}"

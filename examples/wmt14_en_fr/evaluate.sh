@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Translates newstest2014 with the best checkpoint of a training (train.sh; no averaging, beam 5, length penalty 0.8), scores it.
+#
+#   MODEL=muse bash examples/wmt14_en_fr/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
+set -euo pipefail
+# shellcheck source=examples/wmt14_en_fr/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+find_devices
+keep_evaluation "$run" "flags=$*"
+step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_best.pt" \
+  --task translation --source-lang en --target-lang fr --beam 5 --lenpen 0.8 --batch-size 128 "$@"
+
+case "$model" in # published, half a point to either side
+  muse) published=43.5 interval=(43.0 44.0) ;;
+  muse_simple) published=43.2 interval=(42.7 43.7) ;;
+  transformer) published=42.9 interval=(42.4 43.4) ;;
+esac
+verdict=()
+if [[ "$trial" != 1 && "$name" == "$model" ]]; then verdict=(--expect "${interval[@]}"); fi
+printf '\n%s: published for %s: %s\n' "$recipe" "$model" "$published"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang fr \
+  --record "published=$published" "${verdict[@]+"${verdict[@]}"}"

@@ -1,0 +1,315 @@
+"""Every recipe from its raw files to results.json, as a trial on real sentences; and what may go wrong."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from itertools import product
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+EXAMPLES = REPOSITORY / "examples"
+DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def sample(folder, name):
+    """The lines of a sample of real data; skips where the samples are absent."""
+    path = DATA / folder / name
+    if not path.is_file():
+        pytest.skip(f"the real sentences {path.name} are not here")
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return text.decode("utf-8").split("\n")
+
+
+def raw(lines, lang):
+    """Tokenised text as it may have been before."""
+    detokenizer = MosesDetokenizer(lang=lang)
+    return [detokenizer.detokenize(line.replace("@@ ", "").split()) for line in lines]
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def make_tar(path, members):
+    """An archive of texts, each given as its lines; a name that ends in .gz is compressed."""
+    with tarfile.open(path, "w:gz" if path.suffix in (".tgz", ".gz") else "w") as archive:
+        for name, lines in members.items():
+            text = "".join(f"{line}\n" for line in lines).encode("utf-8")
+            content = gzip.compress(text) if name.endswith(".gz") else text
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+
+
+def segments(lines, header="<doc docid='1'>"):
+    """A test set as NIST's XML or SGML."""
+    return [header, *(f'<seg id="{n}"> {line} </seg>' for n, line in enumerate(lines, start=1)), "</doc>"]
+
+
+def make_multi30k(folder):
+    for path in (DATA / "multi30k").glob("*"):
+        (folder / path.name).symlink_to(path)
+    sample("multi30k", "val.lc.norm.tok.de")
+
+
+def make_iwslt14(folder):
+    """The archive as it is: tags around and between sentences, XML test sets."""
+    members = {}
+    for lang in ("de", "en"):
+        sentences = raw(sample("iwslt14-de-en", f"train-sample1.bpe.{lang}.gz")[:300], lang)
+        header = ["<url>http://example.org</url>", "<keywords>talks</keywords>", "<talkid>1</talkid>"]
+        members[f"de-en/train.tags.de-en.{lang}"] = [*header, "<title>A talk</title>", *sentences]
+        tests = raw(sample("iwslt14-de-en", f"test.{lang}.gz")[:50], lang)
+        for i, name in enumerate(["TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"]):
+            members[f"de-en/IWSLT14.{name}.de-en.{lang}.xml"] = segments(tests[10 * i : 10 * i + 10])
+    make_tar(folder / "de-en.tgz", members)
+
+
+def make_iwslt15(folder):
+    for lang, name in (("en", "src"), ("vi", "tgt")):
+        write(folder / f"train.{lang}", [*sample("iwslt15-en-vi-30k", f"{name}-train.txt.gz")[:300], ""])
+        for test in ("tst2012", "tst2013"):
+            write(folder / f"{test}.{lang}", sample("iwslt15-en-vi", f"{test}.{lang}")[:-1])
+
+
+def make_wmt_en_de(folder):
+    """A trial takes the smallest of the corpora."""
+    source, target = (
+        raw(sample("wmt-en-de-10k", f"{n}-train.txt.gz")[:300], c) for n, c in (("src", "en"), ("tgt", "de"))
+    )
+    corpus = "training-parallel-nc-v11/news-commentary-v11"
+    members = {f"{corpus}.cs-en.en": ["x"], f"{corpus}.de-en.de": target, f"{corpus}.de-en.en": source}
+    make_tar(folder / "training-parallel-nc-v11.tgz", members)
+    valid = {
+        lang: raw(sample("wmt-en-de-10k", f"{n}-val.txt")[:-1], lang) for n, lang in (("src", "en"), ("tgt", "de"))
+    }
+    members = {f"dev/newstest2013.{lang}": lines for lang, lines in valid.items()}
+    members["dev/newstest2014-deen-src.de.sgm"] = segments(valid["de"][:20])
+    members["dev/newstest2014-deen-ref.en.sgm"] = segments(valid["en"][:20])
+    make_tar(folder / "dev.tgz", members)
+
+
+def make_wmt_en_de_published(folder):
+    """The authors' own archive, already segmented."""
+    members = {"bpe.32000": ["#version: 0.2", "e n</w>"]}
+    texts = zip(*(sample("wmt-en-de-10k", f"{side}-train.txt.gz") for side in ("src", "tgt")), strict=True)
+    pairs = [pair for pair in texts if all(pair)]  # the authors' text is without empty lines
+    for name, count in {"train.tok.clean": 300, "newstest2013.tok": 30, "newstest2014.tok": 20}.items():
+        for i, lang in enumerate(("en", "de")):
+            members[f"{name}.bpe.32000.{lang}"] = [pair[i] for pair in pairs[:count]]
+    make_tar(folder / "wmt16_en_de.tar.gz", members)
+
+
+def make_wmt_en_fr(folder):
+    """A trial takes the smallest of the corpora."""
+    text = {lang: raw(sample("multi30k", f"train.lc.norm.tok.{lang}.gz")[:300], lang) for lang in ("en", "fr")}
+    members = {f"training/news-commentary-v9.fr-en.{lang}": lines for lang, lines in text.items()}
+    make_tar(folder / "training-parallel-nc-v9.tgz", members)
+    test = {lang: raw(sample("multi30k", f"val.lc.norm.tok.{lang}")[:20], lang) for lang in ("en", "fr")}
+    members = {
+        "dev/newstest2014-fren-src.fr.sgm": segments(test["fr"]),
+        "dev/newstest2014-fren-ref.en.sgm": segments(test["en"]),
+    }
+    make_tar(folder / "dev.tgz", members)
+
+
+def make_tatoeba(folder):
+    sample("tatoeba-en-de", "deu.txt.gz")
+    (folder / "deu.txt.gz").symlink_to(DATA / "tatoeba-en-de" / "deu.txt.gz")
+
+
+def run_script(recipe, script, raw_dir, work_dir, *arguments, trial=True, **settings):
+    """Runs a script of a recipe on one core, without a GPU and without the network."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "0",
+        "OMP_NUM_THREADS": "1",
+        "RAW_DIR": str(raw_dir),
+        "WORK_DIR": str(work_dir),
+        "TRIAL": "1" if trial else "0",
+        **settings,
+    }
+    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+
+def run_all(recipe, raw_dir, work_dir, **settings):
+    for script in ("prepare", "train", "evaluate"):
+        done = run_script(recipe, script, raw_dir, work_dir, **settings)
+        assert done.returncode == 0, f"{script}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def raw_dir(tmp_path):
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    return folder
+
+
+TRIALS = [
+    ("multi30k", make_multi30k, {}, ["en-de-muse-seed1"]),
+    ("multi30k", make_multi30k, {"TARGET_LANG": "fr", "SIMCUT": "1", "BPE_DROPOUT": "0.1"},
+     ["en-fr-muse-simcut-bpe-dropout-seed1"]),
+    ("iwslt14_de_en", make_iwslt14, {}, ["muse-seed1"]),
+    ("iwslt15_en_vi", make_iwslt15, {"MODEL": "muse_simple"}, ["muse_simple-seed1"]),
+    ("wmt14_en_de", make_wmt_en_de, {}, ["muse-seed1"]),
+    ("wmt14_en_de", make_wmt_en_de_published, {"MODEL": "transformer", "SEED": "2"}, ["transformer-seed2"]),
+    ("wmt14_en_fr", make_wmt_en_fr, {}, ["muse-seed1"]),
+    ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, ["transformer-rdrop-seed1"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("recipe", "make", "settings", "runs"), TRIALS, ids=[f"{t[0]}-{t[3][0]}" for t in TRIALS])
+def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make, settings, runs):
+    make(raw_dir)
+    work_dir = tmp_path / "work"
+    run_all(recipe, raw_dir, work_dir, **settings)
+    for run in runs:
+        files = sorted((work_dir / run).rglob("results/*.json")) or [work_dir / run / "results.json"]
+        for path in files:
+            result = json.loads(path.read_text(encoding="utf-8"))
+            assert result["num_sentences"] > 0
+            assert 0 <= result["scores"]["tokenized_bleu"]["mean"] <= 100
+            assert result["scores"]["bleu"]["signature"].startswith("nrefs:1|")
+            assert result["settings"]["model"] == settings.get("MODEL", "muse")
+            assert str(result["settings"]["seed"]) == settings.get("SEED", "1")
+            assert "fairseq-train" in result["settings"]["train_command"]
+            assert "seconds_train" in result["settings"]
+            assert result["versions"]["torch"]
+            assert "git" in result
+    again = run_script(recipe, "train", raw_dir, work_dir, **settings)
+    assert again.returncode == 0
+    assert "done before" in again.stdout
+
+
+def test_both_directions_first_then_one(tmp_path, raw_dir):
+    make_iwslt14(raw_dir)
+    work_dir = tmp_path / "work"
+    for script, settings in [
+        ("prepare", {"BIDIRECTIONAL": "1"}),
+        ("train", {"BIDIRECTIONAL": "pretrain"}),
+        ("train", {"BIDIRECTIONAL": "finetune", "SIMCUT": "1"}),
+        ("evaluate", {"BIDIRECTIONAL": "finetune", "SIMCUT": "1"}),
+    ]:
+        done = run_script("iwslt14_de_en", script, raw_dir, work_dir, **settings)
+        assert done.returncode == 0, done.stdout + done.stderr
+    both = (work_dir / "data" / "bpe-both" / "train.de").read_text(encoding="utf-8").splitlines()
+    one = [
+        (work_dir / "data" / "bpe" / f"train.{lang}").read_text(encoding="utf-8").splitlines() for lang in ("de", "en")
+    ]
+    assert both == one[0] + one[1]
+    assert "finetune-from-model" in (work_dir / "muse-bidirectional-simcut-seed1" / "train-command.txt").read_text()
+    assert (work_dir / "muse-bidirectional-simcut-seed1" / "results.json").is_file()
+
+
+def test_published_iwslt14_text_is_segmented_into_the_published_bytes(tmp_path):
+    program = str(Path(sys.executable).parent / "subword-nmt")
+    for part, lang in product(("valid", "test"), ("de", "en")):
+        lines = sample("iwslt14-de-en", f"{part}.{lang}.gz")
+        words = [program, "apply-bpe", "-c", str(DATA / "iwslt14-de-en" / "bpe.codes")]
+        done = subprocess.run(words, input="\n".join(lines).encode("utf-8"), capture_output=True, check=True)
+        published = sample("iwslt14-de-en", f"{part}.bpe.{lang}.gz")
+        assert done.stdout.decode("utf-8").split("\n") == published
+        assert [line.replace("@@ ", "") for line in published] == lines
+
+
+@pytest.mark.parametrize("lang", ["de", "en"])
+def test_published_iwslt14_text_is_tokenised_as_published(lang):
+    """As far as can be told from lower-cased text: whether a full stop ends a sentence depends on the next letter."""
+    lines = sample("iwslt14-de-en", f"test.{lang}.gz")[:2000]
+    tokenizer = MosesTokenizer(lang=lang)
+    again = [tokenizer.tokenize(line, return_str=True).lower() for line in raw(lines, lang)]
+    same = sum(line == other for line, other in zip(lines, again, strict=True))
+    without_stops = sum(
+        line.replace(" .", ".") == other.replace(" .", ".") for line, other in zip(lines, again, strict=True)
+    )
+    assert same > 0.9 * len(lines)
+    assert without_stops > 0.998 * len(lines)
+
+
+# ---- what can be wrong -----------------------------------------------------------------------------------------------
+
+
+def test_counts_are_asserted_outside_of_a_trial(tmp_path, raw_dir):
+    make_iwslt15(raw_dir)
+    done = run_script("iwslt15_en_vi", "prepare", raw_dir, tmp_path / "work", trial=False)
+    assert done.returncode == 2
+    assert "train.en has 31" not in done.stdout
+    assert "bytes instead of 13603614; delete it to have it downloaded again" in done.stderr
+
+
+def test_a_step_that_fails_is_done_again_and_what_is_finished_is_not(tmp_path, raw_dir):
+    make_iwslt15(raw_dir)
+    hidden = raw_dir / "tst2013.vi"
+    text = hidden.read_bytes()
+    hidden.write_bytes(b"\xff\xfe broken\n" + text)
+    work_dir = tmp_path / "work"
+    (raw_dir / "train.en").write_bytes((raw_dir / "train.en").read_bytes().split(b"\n", 1)[1])
+    done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
+    assert done.returncode == 2
+    assert "line n of one file must translate line n of the other" in done.stderr
+    assert not (work_dir / "data" / ".unpack.done").exists()
+    assert not (work_dir / "data" / "text" / "train.en").exists()
+    make_iwslt15(raw_dir)
+    done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
+    assert done.returncode == 0, done.stderr
+    assert "fetch the files: done before" in done.stdout
+
+
+def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
+    make_iwslt15(raw_dir)
+    work_dir = tmp_path / "work"
+    assert run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir).returncode == 0
+    done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir, MERGES="77")
+    assert done.returncode == 2
+    assert "was made with other settings (<) than those of now (>)" in done.stderr
+    assert "> merges=77" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "sentence"),
+    [
+        ("train", {}, "there is no data in"),
+        ("evaluate", {}, "there is no finished training in"),
+        ("train", {"MODEL": "lstm"}, "MODEL must be muse, muse_simple or transformer, but is 'lstm'."),
+        ("prepare", {"TARGET_LANG": "cs"}, "TARGET_LANG must be de or fr, but is 'cs'."),
+        ("train", {"SIMCUT": "1", "RDROP": "1"}, "SIMCUT and RDROP are two criterions: set one of them."),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, raw_dir, script, settings, sentence):
+    done = run_script("multi30k", script, raw_dir, tmp_path / "work", **settings)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "most", "expected"),
+    [
+        ("1", "1", "4000", "16000 tokens per update = 4000 per batch x 4 accumulated x 1 devices"),
+        ("0", "1", "4000", "16000 tokens per update = 4000 per batch x 4 accumulated x 1 devices"),
+        ("3", "1", "4000", "15996 tokens per update = 2666 per batch x 2 accumulated x 3 devices"),
+        ("8", "1", "4000", "16000 tokens per update = 2000 per batch x 1 accumulated x 8 devices"),
+        ("4", "2", "1000", "16000 tokens per update = 1000 per batch x 2 accumulated x 8 devices"),
+    ],
+)
+def test_tokens_per_update_stay_whatever_the_devices(tmp_path, gpus, nodes, most, expected):
+    program = (
+        f". {EXAMPLES}/recipe/recipe.sh; SKIP_SETUP=1 WORK_DIR={tmp_path} start_recipe test; "
+        f"NUM_GPUS={gpus} NUM_NODES={nodes} find_devices; MAX_TOKENS={most} plan_batches 16000 4000; echo $update_freq"
+    )
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", program], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
+    )
+    assert expected in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,205 @@
+"""What each train.sh hands to fairseq-train, read by fairseq's own parser: are the settings the published ones?"""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import optim, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
+from helpers import REPOSITORY
+from reference import make_dictionary
+from torch import nn
+
+import muse_plugin  # noqa: F401  (registers the models)
+
+RECIPES = ("multi30k", "iwslt14_de_en", "iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr", "tatoeba_de_en")
+MODELS = ("muse", "muse_simple", "transformer")
+
+
+def read_command(folder, recipe, *arguments, **settings):
+    """Runs train.sh with a fairseq-train that only writes down its arguments; returns them."""
+    programs = folder / "programs"
+    programs.mkdir(parents=True)
+    (programs / "fairseq-train").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$ARGUMENTS_FILE"\n', encoding="utf-8")
+    (programs / "fairseq-train").chmod(0o755)
+    for name in ("data", "en-de"):  # what prepare.sh leaves behind
+        for part in ("bin", "bin-both", "bin-joined"):
+            (folder / "work" / name / part).mkdir(parents=True)
+        for step in ("binarise", "binarise-both"):
+            (folder / "work" / name / f".{step}.done").touch()
+    names = (
+        "TRIAL",
+        "MODEL",
+        "SIMCUT",
+        "RDROP",
+        "BPE_DROPOUT",
+        "PROFILE",
+        "UPDATES",
+        "MAX_TOKENS",
+        "NUM_NODES",
+        "SEED",
+    )
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in names},
+        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "ARGUMENTS_FILE": str(folder / "arguments"),
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "1",
+        "OMP_NUM_THREADS": "1",
+        "WORK_DIR": str(folder / "work"),
+        **settings,
+    }
+    command = ["bash", str(REPOSITORY / "examples" / recipe / "train.sh"), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (folder / "arguments").read_text(encoding="utf-8").splitlines()
+
+
+def parse(words):
+    """The arguments as fairseq-train understands them; the plugin is imported already."""
+    at = words.index("--user-dir")
+    return options.parse_args_and_arch(options.get_training_parser(), input_args=words[:at] + words[at + 2 :])
+
+
+def read_settings(folder, recipe, *arguments, **settings):
+    return parse(read_command(folder, recipe, *arguments, **settings))
+
+
+def make_rates(args):
+    """The learning rate of update n, from 1: a function."""
+    cfg = convert_namespace_to_omegaconf(args)
+    optimizer = optim.build_optimizer(cfg.optimizer, [nn.Parameter(nn.Linear(1, 1).weight.detach())])
+    scheduler = optim.lr_scheduler.build_lr_scheduler(cfg.lr_scheduler, optimizer)
+    # After n updates fairseq sets the rate of the next one.
+    return lambda number: scheduler.step_update(number - 1)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_command_is_one_that_fairseq_accepts(tmp_path, recipe, model):
+    args = read_settings(tmp_path, recipe, MODEL=model)
+    assert args.arch.startswith(model)
+    assert args.criterion == "label_smoothed_cross_entropy"
+    assert args.label_smoothing == 0.1
+    assert args.optimizer == "adam"
+    assert args.adam_betas == "(0.9, 0.98)"
+    assert args.adam_eps == 1e-8
+    assert args.fp16
+    assert args.seed == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_regularisers_are_what_their_variables_say(tmp_path, recipe):
+    args = read_settings(tmp_path / "simcut", recipe, SIMCUT="1")
+    assert (args.criterion, args.simcut_alpha, args.simcut_p) == ("label_smoothed_cross_entropy_with_simcut", 3, 0.05)
+    args = read_settings(tmp_path / "rdrop", recipe, RDROP="1")
+    assert (args.criterion, args.rdrop_alpha) == ("label_smoothed_cross_entropy_with_rdrop", 5)
+    if recipe != "wmt14_en_fr":  # whose text is cleaned after BPE
+        args = read_settings(tmp_path / "bpe", recipe, BPE_DROPOUT="0.1")
+        assert (args.task, args.bpe_dropout) == ("translation_with_bpe_dropout", 0.1)
+        assert args.train_text.endswith("/text/train")
+        assert args.bpe_codes.endswith("/bpe.codes")
+
+
+def test_arguments_come_last_and_win(tmp_path):
+    args = read_settings(tmp_path, "iwslt14_de_en", "--dropout", "0.25", "--max-epoch", "3")
+    assert (args.dropout, args.max_epoch) == (0.25, 3)
+
+
+def test_iwslt14_is_the_published_setting(tmp_path):
+    args = read_settings(tmp_path, "iwslt14_de_en")
+    assert (args.max_tokens, args.update_freq, args.max_update) == (4000, [4], 20000)
+    assert args.dropout == 0.4
+    assert not {"attention_dropout", "input_dropout"}.intersection(vars(args))  # 0, the defaults of the model
+    assert (args.weight_decay, args.clip_norm) == (1e-4, 25)
+    assert not getattr(args, "share_all_embeddings", False)
+    assert args.keep_last_epochs == 10
+    rate = make_rates(args)
+    assert rate(1) == pytest.approx(1e-7)
+    assert rate(4001) == pytest.approx(1e-3)
+    assert rate(16001) == pytest.approx(1e-3 / 2)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "vocabulary", "parameters"),
+    [
+        # Those of the authors' logs, less the layer norms that their program makes and never uses.
+        ("iwslt14_de_en", "muse", (8848, 6632), 48_193_584 - 12 * 2 * 384),
+        ("iwslt14_de_en", "muse_simple", (8848, 6632), 43_991_040 - 12 * 2 * 384),
+        ("iwslt14_de_en", "transformer", (8848, 6632), 42_864_640),
+        ("wmt14_en_de", "muse", (32768,), 243_068_976 - 12 * 2 * 768),
+        ("wmt14_en_de", "muse_simple", (32768,), 223_604_736 - 12 * 2 * 768),
+        ("wmt14_en_de", "transformer", (32768,), 209_911_808),
+        ("wmt14_en_fr", "muse", (44512,), 252_088_368 - 12 * 2 * 768),
+        ("wmt14_en_fr", "muse_simple", (44512,), 232_624_128 - 12 * 2 * 768),
+    ],
+)
+def test_models_have_the_published_numbers_of_parameters(tmp_path, recipe, model, vocabulary, parameters):
+    args = read_settings(tmp_path, recipe, MODEL=model)
+    dictionaries = [make_dictionary(size) for size in vocabulary]
+    task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[-1])
+    with torch.device("meta"):  # counted without memory
+        built = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    assert sum(parameter.numel() for parameter in built.parameters()) == parameters
+
+
+def test_iwslt15_is_the_published_setting(tmp_path):
+    args = read_settings(tmp_path, "iwslt15_en_vi")
+    assert (args.max_tokens, args.update_freq, args.max_update) == (4000, [4], 10000)
+    assert args.dropout == 0.3
+    rate = make_rates(args)
+    assert rate(4001) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "tokens", "most", "peak", "updates"),
+    [("wmt14_en_de", 458752, 3584, 1e-3, 30000), ("wmt14_en_fr", 655360, 5120, 7e-4, 80000)],
+)
+def test_wmt_is_the_published_setting_and_the_cosine_does_not_restart(tmp_path, recipe, tokens, most, peak, updates):
+    args = read_settings(tmp_path, recipe)
+    assert args.max_tokens == most
+    assert args.max_tokens * args.update_freq[0] == tokens
+    assert args.max_update == updates
+    assert args.dropout == {"wmt14_en_de": 0.3, "wmt14_en_fr": 0.1}[recipe]
+    assert (args.attention_dropout, args.input_dropout) == (0.1, 0.1)
+    assert (args.weight_decay, args.clip_norm) == (0.0, 0.0)
+    assert args.share_all_embeddings
+    rate = make_rates(args)
+    warm_up, period = 10000, updates - 10000
+    assert rate(1) == pytest.approx(1e-7)
+    assert rate(warm_up // 2 + 1) == pytest.approx(peak / 2, rel=1e-3)
+    assert rate(warm_up + 1) == pytest.approx(peak)
+    assert rate(warm_up + period // 2 + 1) == pytest.approx((peak + 1e-7) / 2, rel=1e-3)
+    assert rate(updates) == pytest.approx(1e-7, rel=1e-3)
+    # The rate falls to the last update; the one after it would start at the peak again.
+    falling = [rate(number) for number in range(warm_up + 1, updates + 1)]
+    assert all(later < earlier for earlier, later in itertools.pairwise(falling))
+    assert rate(updates + 1) == pytest.approx(peak)
+
+
+def test_another_number_of_updates_does_not_restart_the_cosine_either(tmp_path):
+    for updates in ("15000", "60000"):
+        args = read_settings(tmp_path / updates, "wmt14_en_de", UPDATES=updates)
+        assert args.max_update == int(updates)
+        assert make_rates(args)(10001) == pytest.approx(1e-3)
+        assert make_rates(args)(int(updates)) == pytest.approx(1e-7, rel=0.1)
+
+
+@pytest.mark.parametrize("recipe", ["wmt14_en_de", "wmt14_en_fr"])
+@pytest.mark.parametrize("model", MODELS)
+def test_wmt_shares_all_embeddings(tmp_path, recipe, model):
+    assert read_settings(tmp_path, recipe, MODEL=model).share_all_embeddings
+
+
+def test_muse_simple_of_wmt14_en_de_is_as_published_by_its_authors(tmp_path):
+    args = read_settings(tmp_path, "wmt14_en_de", MODEL="muse_simple")
+    assert args.max_tokens * args.update_freq[0] == 3584 * 40 * 4
+    assert args.lr_scheduler == "inverse_sqrt"
+    assert make_rates(args)(4001) == pytest.approx(1e-3)
+    assert (args.max_epoch, args.max_update) == (75, 0)
