@@ -19,7 +19,7 @@ step "$run" generate "translate the test set" generate "$run" test "$bin" --path
 
 # The interval: published, and what others reached with the authors' program (35.8 and 36.0). Others: no verdict.
 case "$model" in
-  muse) published=36.3 interval=(35.7 36.6) ;;
+  muse) published=36.3 interval=(35.7 36.5) ;;
   muse_simple) published=35.8 interval=(35.2 36.2) ;;
   transformer) published=35.3 interval=(34.0 35.6) ;;
 esac

@@ -28,6 +28,8 @@ unpack() {
   # Empty lines go, nothing else: no length is too long here.
   corpus clean --inputs "$data/raw/train.en" "$data/raw/train.vi" --outputs "$data/text/train.en" "$data/text/train.vi" \
     --max 100000 --ratio 100000
+  corpus check "$data/text/valid.en" "$data/text/valid.vi"
+  corpus check "$data/text/test.en" "$data/text/test.vi"
 }
 
 binarise() {

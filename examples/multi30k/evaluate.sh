@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Averages the last 10 checkpoints of a training (train.sh), translates the three test sets (beam 5), scores them.
+# Averages the last 10 epochs (PROFILE=cpu: 3) of a training (train.sh), translates the three test sets (beam 5), scores them.
 #
 #   MODEL=muse bash examples/multi30k/evaluate.sh      the same settings as for train.sh
 #
@@ -11,7 +11,8 @@ set -euo pipefail
 
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 find_devices
-averaged=${AVERAGED:-10}
+# The short training of PROFILE=cpu has only ten epochs, of which the first ones are no use.
+averaged=${AVERAGED:-$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo 3; else echo 10; fi)}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
 
@@ -39,6 +40,6 @@ for i in "${!tests[@]}"; do
   fi
   mkdir -p "$run/results"
   score "$run" "$run/generated/generate-$subset.txt" "$run/results/$test.json" --target-lang "$target" --lowercase \
-    --record "published=$(published "$test")" --record "test_set=$test" "${verdict[@]+"${verdict[@]}"}" || outside=1
+    --record "published=$(published "$test")" --record "test_set=$test" --record "averaged=$averaged" "${verdict[@]+"${verdict[@]}"}" || outside=1
 done
 exit "$outside"

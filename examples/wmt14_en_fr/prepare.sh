@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT14 English-French, 36 million pairs: download 6.6 GB, tokenise, 40,000 joint BPE merges, clean, binarise.
+# WMT14 English-French, 36 million pairs: download 6.7 GB, tokenise, 40,000 joint BPE merges, clean, binarise.
 #
 #   bash examples/wmt14_en_fr/prepare.sh
 #

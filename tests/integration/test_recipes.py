@@ -251,16 +251,19 @@ def test_counts_are_asserted_outside_of_a_trial(tmp_path, raw_dir):
 
 def test_a_step_that_fails_is_done_again_and_what_is_finished_is_not(tmp_path, raw_dir):
     make_iwslt15(raw_dir)
-    hidden = raw_dir / "tst2013.vi"
-    text = hidden.read_bytes()
-    hidden.write_bytes(b"\xff\xfe broken\n" + text)
     work_dir = tmp_path / "work"
-    (raw_dir / "train.en").write_bytes((raw_dir / "train.en").read_bytes().split(b"\n", 1)[1])
-    done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
-    assert done.returncode == 2
-    assert "line n of one file must translate line n of the other" in done.stderr
-    assert not (work_dir / "data" / ".unpack.done").exists()
-    assert not (work_dir / "data" / "text" / "train.en").exists()
+    (raw_dir / "train.en").write_bytes((raw_dir / "train.en").read_bytes().split(b"\n", 100)[-1])
+    (raw_dir / "tst2013.vi").write_bytes(b"\xff\xfe broken\n" + (raw_dir / "tst2013.vi").read_bytes())
+    for sentence in (
+        "line n of one file must translate line n of the other, but",
+        "test.vi, line 1: must be UTF-8, but is not",
+    ):
+        done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
+        assert done.returncode == 2
+        assert sentence in done.stderr
+        assert "the step 'copy, count the lines, drop empty ones' failed, its whole output is in" in done.stderr
+        assert not (work_dir / "data" / ".unpack.done").exists()
+        write(raw_dir / "train.en", [*sample("iwslt15-en-vi-30k", "src-train.txt.gz")[:300], ""])
     make_iwslt15(raw_dir)
     done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
     assert done.returncode == 0, done.stderr

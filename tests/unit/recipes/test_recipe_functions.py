@@ -1,0 +1,113 @@
+"""The functions of recipe.sh on their own: steps, settings, counts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs shell text after ``start_recipe test``; ``$work_dir`` is the test's folder."""
+
+    def run_text(text, **settings):
+        program = f"set -euo pipefail\n. '{REPOSITORY}/examples/recipe/recipe.sh'\nstart_recipe test\n{text}"
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "SKIP_SETUP": "1",
+            "OMP_NUM_THREADS": "1",
+            "WORK_DIR": str(tmp_path),
+            **settings,
+        }
+        command = ["bash", "-c", program]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    return run_text
+
+
+def test_a_step_is_done_once(run, tmp_path):
+    text = 'work() { echo hidden; echo shown >&3; echo x >>"$work_dir/count"; }\nstep "$work_dir" name "do it" work'
+    first, second = run(text), run(text)
+    assert first.returncode == second.returncode == 0
+    assert first.stdout == f"test: do it (its output: {tmp_path}/name.log) ...\nshown\n"
+    assert second.stdout == "test: do it: done before\n"
+    assert (tmp_path / "count").read_text() == "x\n"
+    assert (tmp_path / "name.log").read_text() == "hidden\n"
+    assert (tmp_path / "times.tsv").read_text().split("\t")[0] == "name"
+
+
+def test_a_step_that_fails_in_its_middle_has_failed(run, tmp_path):
+    text = 'work() { echo before; false; echo after; }\nstep "$work_dir" name "do it" work\necho never'
+    done = run(text)
+    assert done.returncode == 2
+    assert "never" not in done.stdout
+    assert done.stderr.startswith("before\n")
+    assert f"test: error: the step 'do it' failed, its whole output is in {tmp_path}/name.log." in done.stderr
+    assert "after" not in (tmp_path / "name.log").read_text()
+    assert run(text.replace("false", "true")).returncode == 0
+    assert (tmp_path / ".name.done").exists()
+
+
+def test_of_several_nodes_the_first_keeps_the_books(run, tmp_path):
+    text = 'keep_settings "$work_dir" a=1\nstep "$work_dir" name "do it" echo hello'
+    for name in ("NODE_RANK", "SLURM_NODEID"):
+        assert run(text, **{name: "1"}).returncode == 0
+    assert (tmp_path / "name.node1.log").read_text() == "hello\nhello\n"
+    assert not (tmp_path / ".name.done").exists()
+    assert not (tmp_path / "times.tsv").exists()
+    assert (tmp_path / "settings.txt").read_text() == "a=1\n"
+
+
+def test_a_folder_keeps_its_settings(run):
+    assert run('keep_settings "$work_dir" a=1 "flags=--b 2"').returncode == 0
+    assert run('keep_settings "$work_dir" a=1 "flags=--b 2"').returncode == 0
+    done = run('keep_settings "$work_dir" a=1 "flags=--b 3"')
+    assert done.returncode == 2
+    assert "< flags=--b 2" in done.stderr
+    assert "> flags=--b 3" in done.stderr
+    assert "delete that folder or choose another one by WORK_DIR=..." in done.stderr
+
+
+def test_another_way_of_evaluating_averages_and_translates_again(run, tmp_path):
+    markers = [".average.done", ".generate.done", ".generate-valid.done", ".train.done"]
+
+    def evaluate(averaged):
+        for name in markers:
+            (tmp_path / name).touch()
+        assert run(f'keep_evaluation "$work_dir" averaged={averaged}').returncode == 0
+        return [name for name in markers if (tmp_path / name).exists()]
+
+    evaluate(10)
+    assert evaluate(10) == markers
+    assert evaluate(25) == [".train.done"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "sentence"),
+    [(1000, 0, ""), (997, 0, "has 997 lines, the published file 1000"), (990, 2, "must have 1000 lines, but has 990")],
+)
+def test_counts_that_depend_on_the_tokeniser_may_differ_a_little(run, tmp_path, lines, code, sentence):
+    (tmp_path / "text").write_text("x\n" * lines)
+    done = run('check() { expect_about "$work_dir/text" 1000; }\nstep "$work_dir" count "count" check')
+    assert done.returncode == code
+    assert sentence in done.stdout + done.stderr
+    assert ("warning" in done.stdout) == (lines == 997)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "sentence"),
+    [
+        ("find_devices", {"NUM_GPUS": "two"}, "NUM_GPUS and NUM_NODES must be whole numbers, but are 'two' and '1'."),
+        ("find_devices", {"NUM_GPUS": "0", "NUM_NODES": "2"}, "NUM_NODES=2 needs GPUs, but there is none here"),
+        ("find_devices\nplan_batches 10 5", {"NUM_GPUS": "1", "MAX_TOKENS": "1k"}, "but is '1k'."),
+        ("read_raw deu.txt", {}, "neither deu.txt nor deu.txt.gz is in"),
+    ],
+)
+def test_what_is_wrong_is_said(run, text, settings, sentence):
+    done = run(text, **settings)
+    assert done.returncode == 2
+    assert sentence in done.stderr
