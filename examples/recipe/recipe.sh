@@ -156,9 +156,10 @@ train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices
 }
 
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt
-  local kind=$2 count=$3
-  if [[ "$trial" == 1 ]]; then kind=update count=2; fi
-  python -m muse_plugin.cli average --inputs "$1/checkpoints" --output "$1/checkpoint_avg.pt" "--num-$kind-checkpoints" "$count"
+  local last=(--num-epoch-checkpoints "$3")
+  if [[ "$2" == update ]]; then last=(--num-update-checkpoints "$3"); fi
+  if [[ "$trial" == 1 ]]; then last=(--num-update-checkpoints 2); fi
+  python -m muse_plugin.cli average --inputs "$1/checkpoints" --output "$1/checkpoint_avg.pt" "${last[@]}"
 }
 
 generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/generate-SUBSET.txt

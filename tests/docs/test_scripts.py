@@ -318,7 +318,7 @@ def test_flags_in_the_prose_of_the_readme_exist():
     text = FENCED.sub("", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
     assert len(flags) >= 10, f"only {sorted(flags)} were found"
-    command = "adam label_smoothed_cross_entropy inverse_sqrt translation"
+    command = "adam inverse_sqrt translation_with_bpe_dropout label_smoothed_cross_entropy_with_simcut"
     known = {"--if-needed", "--device"}  # of scripts/setup.sh and of the tests
     for program in ("train", "preprocess", "generate", "interactive", "validate"):
         known |= list_known_flags(f"fairseq-{program}", command)
