@@ -266,11 +266,12 @@ class MuseModel(TransformerModelBase):
     """
 
     config_class = MuseConfig
+    flags_class = MuseConfig  # not a preset's: fairseq makes a switch that is on by default switch off when it is given
 
     @classmethod
     def add_args(cls, parser) -> None:
         """Adds our flags; presets fill what the user leaves unset."""
-        gen_parser_from_dataclass(parser, cls.config_class(), delete_default=True)
+        gen_parser_from_dataclass(parser, cls.flags_class(), delete_default=True)
 
     @classmethod
     def build_model(cls, cfg, task):
@@ -317,3 +318,4 @@ class MuseSimpleModel(MuseModel):
     """MUSE-simple (arXiv:1911.09483): MUSE without the convolution branch."""
 
     config_class = MuseSimpleConfig
+    flags_class = MuseSimpleConfig

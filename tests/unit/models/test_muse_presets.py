@@ -344,3 +344,9 @@ ROWS = {
 def test_row_of_a_table_is_one_command_line(row):
     words, more = ROWS[row]
     assert count(build(parse(*words.split()))) == SIMPLE + more
+
+
+@pytest.mark.parametrize("words", [[], ["--share-all-embeddings"]], ids=["not given", "given"])
+@pytest.mark.parametrize("name", ["muse_wmt_en_de", "muse_simple_wmt_en_fr"])
+def test_a_switch_that_a_preset_turns_on_stays_on_when_it_is_given(name, words):
+    assert parse("--arch", name, *words).share_all_embeddings is True
