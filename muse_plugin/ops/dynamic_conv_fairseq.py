@@ -1,0 +1,125 @@
+"""fairseq's own CUDA kernels for the dynamic convolution, for users who have built them; see ``dynamic_conv.py``.
+
+They are the extension modules ``dynamicconv_cuda`` (one kernel per query) and ``lightconv_cuda`` (one kernel per head),
+made by ``python setup.py install`` in fairseq's folders ``modules/dynamicconv_layer`` and ``modules/lightconv_layer``.
+For a size or padding that they have no kernel for, they print a warning and return zeros: that is refused here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+SIZES = (3, 5, 7, 15, 31, 63, 127, 255)
+DTYPES = (torch.float16, torch.float32, torch.float64)
+
+
+def conv(values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
+    """Runs the kernels; the arguments are those of ``dynamic_conv.dynamic_conv``, with one kernel size.
+
+    Args:
+        values: shape (B, H, S, D), on a GPU.
+        taps: shape (B, H, T, K), of the same dtype, used as given. Where they are one kernel per head, expanded over
+            sentences and positions (strides of zero), ``lightconv_cuda`` runs; its gradient is spread over the copies.
+        padding_left: taps left of the query.
+
+    Returns:
+        Tensor of shape (B, H, T, D).
+
+    Raises:
+        RuntimeError: if the tensors are not on a GPU.
+        NotImplementedError: if there is no kernel for the size, padding or dtype.
+        ImportError: if the extension has not been built.
+    """
+    _require_gpu(values)
+    length, kernel_size = taps.shape[2:]
+    if kernel_size not in SIZES or padding_left not in (kernel_size // 2, kernel_size - 1):
+        raise NotImplementedError(
+            f"fairseq's CUDA kernels take {', '.join(map(str, SIZES))} taps, centred or causal, "
+            f"but got {kernel_size} taps with {padding_left} of them on the left; use backend='auto'."
+        )
+    if values.dtype not in DTYPES:
+        raise NotImplementedError(
+            f"fairseq's CUDA kernels take float16, float32 and float64, but got {values.dtype}; use backend='auto'."
+        )
+    positions = values.shape[2]
+    shared = taps.stride(0) == 0 and taps.stride(2) == 0 and length == positions
+    function: type[_DynamicConv | _LightConv] = _LightConv if shared else _DynamicConv
+    # The kernels want as many queries as positions: those of the history get taps of zero.
+    taps = taps if shared else F.pad(taps, (0, 0, positions - length, 0))
+    result: Tensor = function.apply(values, taps, padding_left)  # type: ignore[no-untyped-call]
+    return result[:, :, positions - length :]
+
+
+class _DynamicConv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
+        kernels = taps.transpose(2, 3).contiguous()  # (B, H, K, S)
+        channels = _to_channels(values)
+        ctx.save_for_backward(channels, kernels)
+        ctx.padding_left, ctx.shape = padding_left, values.shape
+        out = _load("dynamicconv_cuda").forward(channels, kernels, padding_left)[0]
+        return _to_heads(out, ctx.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_values, grad_kernels = _load("dynamicconv_cuda").backward(
+            _to_channels(grad), ctx.padding_left, *ctx.saved_tensors
+        )
+        return _to_heads(grad_values, ctx.shape), grad_kernels.transpose(2, 3), None
+
+
+class _LightConv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
+        kernels = taps[0, :, 0].contiguous()  # (H, K)
+        channels = _to_channels(values)
+        ctx.save_for_backward(channels, kernels)
+        ctx.padding_left, ctx.shape = padding_left, values.shape
+        out = _load("lightconv_cuda").forward(channels, kernels, padding_left)[0]
+        return _to_heads(out, ctx.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_values, grad_kernels = _load("lightconv_cuda").backward(
+            _to_channels(grad), ctx.padding_left, *ctx.saved_tensors
+        )
+        batch, _, positions, _ = ctx.shape
+        each = grad_kernels / (batch * positions)
+        return _to_heads(grad_values, ctx.shape), each[None, :, None].expand(batch, -1, positions, -1), None
+
+
+def _require_gpu(values: Tensor) -> None:
+    if not values.is_cuda:
+        raise RuntimeError(
+            f"the back end fairseq_cuda needs tensors on a GPU, but got {values.device}; use backend='auto'."
+        )
+
+
+def _load(name: str) -> Any:
+    """Imports an extension module of fairseq."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        folder = name.replace("_cuda", "_layer")
+        raise ImportError(
+            f"the back end fairseq_cuda needs fairseq's extension {name}, which cannot be imported ({error}); build it "
+            f"with 'python setup.py install' in fairseq/modules/{folder} of fairseq's sources, or use backend='auto'."
+        ) from error
+
+
+def _to_channels(x: Tensor) -> Tensor:
+    """(B, H, S, D) -> (B, H * D, S), contiguous."""
+    return x.transpose(2, 3).flatten(1, 2).contiguous()
+
+
+def _to_heads(x: Tensor, shape: torch.Size) -> Tensor:
+    """(B, H * D, S) -> (B, H, S, D)."""
+    return x.view(shape[0], shape[1], shape[3], shape[2]).transpose(2, 3)
