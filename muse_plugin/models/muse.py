@@ -5,7 +5,8 @@ The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py
 """
 
 from contextlib import nullcontext
-from typing import Dict, List, Optional
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
 
 import torch
 from fairseq import utils
@@ -25,28 +26,53 @@ from muse_plugin.models.muse_config import (
     pruned_flags,
     transformer_config,
 )
-from muse_plugin.modules.attention import CrossAttention, SelfAttention
+from muse_plugin.modules.attention import CrossAttention, SelfAttention, logits_dtype, padding_bias
 from muse_plugin.modules.branch import Branch
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.gated_conv import DynamicConv, GatedConv, LightweightConv, StaticConv
+from muse_plugin.modules.inference_form import InferenceForm
+from muse_plugin.modules.layer_cache import LayerCache, group_rows
 from muse_plugin.modules.long_short_range import LongShortRange
 from muse_plugin.modules.parallel_layer import ParallelLayer
+from muse_plugin.ops.packed_linear import PackedLinear
 
-IncrementalState = Dict[str, Dict[str, Optional[Tensor]]]
-_CACHE = "muse_decoder"
+IncrementalState = Dict[str, "DecodingState"]
+_STATE = "muse_decoder"
+
+
+@dataclass
+class DecodingState:
+    """What the decoder remembers between the steps of a search, in fairseq's incremental state.
+
+    Attributes:
+        layers: one history per layer.
+        rows: number of hypotheses, i.e. rows of every history.
+        length: number of target tokens seen.
+        padded: whether padding can matter, see ``MuseDecoder._padding_mask``.
+        rows_per_sentence: neighbouring rows (hypotheses of a beam) that share a sentence.
+    """
+
+    layers: List[LayerCache]
+    rows: int
+    length: int = 0
+    padded: bool = False
+    rows_per_sentence: int = 1
 
 
 class MuseEncoderLayer(ParallelLayer):
     """The parallel layer under the signature that fairseq's encoder calls."""
 
-    def forward(self, x: Tensor, encoder_padding_mask: Optional[Tensor] = None) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Tensor, encoder_padding_mask: Optional[Tensor] = None, encoder_padding_bias: Optional[Tensor] = None
+    ) -> Tensor:
         """Applies the layer.
 
         Args:
             x: shape (S, B, C).
             encoder_padding_mask: bool, shape (B, S), true at padding.
+            encoder_padding_bias: the same as a bias for attention; made from the mask if None.
         """
-        return super().forward(x, key_padding_mask=encoder_padding_mask)[0]
+        return super().forward(x, key_padding_mask=encoder_padding_mask, key_padding_bias=encoder_padding_bias)[0]
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
         """fairseq's hook for old checkpoints; there are none to upgrade yet."""
@@ -101,10 +127,16 @@ def build_layer(layer_class, cfg, side: str, number: int) -> nn.Module:
         input_dropout=cfg.input_dropout,
         normalize_before=own.normalize_before,
     )
+    layer.linear_backend = linear_backend(cfg)
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
         return fsdp_wrap(layer, min_num_params=0)
     return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+
+
+def linear_backend(cfg) -> str:
+    """The back end of ``PackedLinear`` that the inference form uses."""
+    return "int8" if cfg.int8_inference else "auto"
 
 
 class MuseEncoder(TransformerEncoderBase):
@@ -119,8 +151,72 @@ class MuseEncoder(TransformerEncoderBase):
         self._layers_built += 1
         return build_layer(MuseEncoderLayer, cfg, "encoder", self._layers_built - 1)
 
+    def forward_scriptable(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Optional[Tensor] = None,
+    ) -> Dict[str, List[Any]]:
+        """Encodes sentences; masks are made once for all layers.
 
-class MuseDecoder(TransformerDecoderBase):
+        Args:
+            src_tokens: shape (B, S).
+            src_lengths: not used, lengths are counted.
+            return_all_hiddens: also return the states between the layers.
+            token_embeddings: instead of looking the tokens up, shape (B, S, C).
+
+        Returns:
+            fairseq's dict of lists: "encoder_out" (S, B, C), "encoder_padding_mask" (B, S), "encoder_embedding"
+            (B, S, C), "encoder_states" (each (S, B, C)), "fc_results", "src_tokens", "src_lengths" (B, 1); and
+            "rows_per_sentence", see ``reorder_encoder_out``.
+        """
+        padding = src_tokens.eq(self.padding_idx)
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        mask = bias = None
+        if bool(padding.any()):
+            mask = padding
+            x = x.masked_fill(mask.unsqueeze(-1), 0.0)
+            bias = padding_bias(mask, logits_dtype(x))
+        x = x.transpose(0, 1)
+        states: List[Tensor] = [x] if return_all_hiddens else []
+        for layer in self.layers:
+            x = layer(x, encoder_padding_mask=mask, encoder_padding_bias=bias)
+            if return_all_hiddens:
+                states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding],
+            "encoder_embedding": [embedding],
+            "encoder_states": states,
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [padding.logical_not().sum(dim=1, dtype=torch.int32).unsqueeze(-1)],
+            "rows_per_sentence": [1],
+        }
+
+    def reorder_encoder_out(self, encoder_out: Dict[str, List[Any]], new_order: Tensor) -> Dict[str, List[Any]]:
+        """Picks rows, e.g. of the sentences that beam search has not finished.
+
+        Rows of one sentence are not copied: the decoder takes them as further queries to the same states.
+
+        Args:
+            encoder_out: what ``forward`` or this function returned.
+            new_order: row indices, shape (new rows,).
+
+        Returns:
+            The dict for the sentences that are left; "rows_per_sentence" holds how many neighbouring rows each has.
+        """
+        before = encoder_out.get("rows_per_sentence", [1])[0]
+        left, rows_per_sentence = group_rows(new_order, encoder_out["encoder_out"][0].shape[1], before)
+        if left is not None:
+            encoder_out = super().reorder_encoder_out(encoder_out, left)
+        return {**encoder_out, "rows_per_sentence": [rows_per_sentence]}
+
+
+class MuseDecoder(InferenceForm, TransformerDecoderBase):
     """fairseq's decoder (embeddings, positions, LayerDrop, output layer) around parallel layers.
 
     Step-by-step decoding takes any number of new tokens at a time: what is new is what the cache has not seen.
@@ -129,6 +225,7 @@ class MuseDecoder(TransformerDecoderBase):
     def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn: bool = False, output_projection=None) -> None:
         self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
+        self.needs_attention = True  # whether generation shall return attention; see make_generation_fast_
 
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
@@ -161,40 +258,47 @@ class MuseDecoder(TransformerDecoderBase):
         Raises:
             ValueError: if there is no new token.
         """
-        past = _past_length(incremental_state)
+        state = None if incremental_state is None else incremental_state.get(_STATE)
+        past = 0 if state is None else state.length
         if past >= prev_output_tokens.shape[1]:
             raise ValueError(
                 f"prev_output_tokens must hold at least one token that the cache has not seen, but got "
                 f"{prev_output_tokens.shape[1]} tokens with {past} in the cache; pass all tokens so far."
             )
-        x = self._embed(prev_output_tokens, past)
-        padding_mask = self._padding_mask(prev_output_tokens, incremental_state, full_context_alignment)
+        padding_mask = self._padding_mask(prev_output_tokens, state, full_context_alignment)
+        x = self._embed(prev_output_tokens, past, padding_mask is not None)
         encoder_states = _first(encoder_out, "encoder_out")
         encoder_padding_mask = _first(encoder_out, "encoder_padding_mask")
-        if alignment_layer is None and not self.training:
+        if state is None and incremental_state is not None:
+            state = DecodingState([LayerCache() for _ in range(len(self.layers))], prev_output_tokens.shape[0])
+            if encoder_states is not None:
+                state.rows_per_sentence = max(1, prev_output_tokens.shape[0] // max(1, encoder_states.shape[1]))
+            incremental_state[_STATE] = state
+        if alignment_layer is None and not self.training and self.needs_attention:
             alignment_layer = self.num_layers - 1
+        dtype = logits_dtype(x)
+        bias = None if padding_mask is None else padding_bias(padding_mask, dtype)
+        encoder_bias = None if encoder_padding_mask is None else padding_bias(encoder_padding_mask, dtype)
 
         attention: Optional[Tensor] = None
         inner_states: List[Tensor] = [x]
         for number, layer in enumerate(self.layers):
-            cache = None if incremental_state is None else incremental_state.setdefault(f"{_CACHE}.{number}", {})
             x, weights = layer(
                 x,
                 key_padding_mask=padding_mask,
                 encoder_out=encoder_states,
                 encoder_padding_mask=encoder_padding_mask,
-                cache=cache,
+                cache=None if state is None else state.layers[number],
                 causal=not full_context_alignment,
                 need_weights=number == alignment_layer,
+                key_padding_bias=bias,
+                encoder_padding_bias=encoder_bias,
             )
             inner_states.append(x)
             if number == alignment_layer and weights is not None:
                 attention = weights[:alignment_heads].mean(dim=0)
-        if incremental_state is not None:
-            incremental_state[_CACHE] = {
-                "length": torch.tensor(prev_output_tokens.shape[1]),
-                "padded": torch.tensor(padding_mask is not None),
-            }
+        if state is not None:
+            state.length, state.padded = prev_output_tokens.shape[1], padding_mask is not None
 
         if self.layer_norm is not None:
             x = self.layer_norm(x)
@@ -204,27 +308,29 @@ class MuseDecoder(TransformerDecoderBase):
         return x, {"attn": [attention], "inner_states": inner_states}
 
     def _padding_mask(
-        self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState], sees_future: bool
+        self, prev_output_tokens: Tensor, state: Optional[DecodingState], sees_future: bool
     ) -> Optional[Tensor]:
         """The padding mask, shape (B, T_all), or None where padding cannot matter.
 
         A real token sees padding only if its row starts with it, or if it may look right. Step by step, that is
         decided once: the first column stays what it is.
         """
+        if state is not None and state.length > 0:
+            return prev_output_tokens.eq(self.padding_idx) if state.padded else None
         padding = prev_output_tokens.eq(self.padding_idx)
-        if incremental_state is not None and _CACHE in incremental_state:
-            matters = bool(incremental_state[_CACHE]["padded"])
-        else:
-            matters = bool((padding if sees_future else padding[:, :1]).any())
-        return padding if matters else None
+        return padding if bool((padding if sees_future else padding[:, :1]).any()) else None
 
-    def _embed(self, prev_output_tokens: Tensor, past: int) -> Tensor:
+    def _embed(self, prev_output_tokens: Tensor, past: int, padded: bool) -> Tensor:
         """Embeds the tokens after the first ``past``; returns (T, B, C)."""
         x = self.embed_scale * self.embed_tokens(prev_output_tokens[:, past:])
         if self.project_in_dim is not None:
             x = self.project_in_dim(x)
         if self.embed_positions is not None:
-            x = x + self.embed_positions(prev_output_tokens)[:, past:]
+            if past > 0 and not padded and x.shape[1] == 1:
+                # Any incremental state makes fairseq compute the last position only, and take rows as unpadded.
+                x = x + self.embed_positions(prev_output_tokens, incremental_state={})
+            else:
+                x = x + self.embed_positions(prev_output_tokens)[:, past:]
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x).transpose(0, 1)
@@ -236,20 +342,39 @@ class MuseDecoder(TransformerDecoderBase):
             incremental_state: the caches, changed in place.
             new_order: row indices, shape (new B,).
         """
-        for name, cache in incremental_state.items():
-            if name.startswith(f"{_CACHE}."):
-                for key, value in cache.items():
-                    cache[key] = value.index_select(0, new_order)
+        state = incremental_state.get(_STATE)
+        if state is None:
+            return
+        before = state.rows_per_sentence
+        left, state.rows_per_sentence = group_rows(new_order, state.rows // before, before)
+        unchanged = len(new_order) == state.rows and torch.equal(new_order, torch.arange(state.rows).to(new_order))
+        state.rows = len(new_order)
+        if not unchanged:
+            for cache in state.layers:
+                cache.reorder(new_order, left)
+
+    def make_generation_fast_(self, need_attn: bool = False, **_: object) -> None:
+        """Adds the inference form of the output layer, and drops attention unless somebody asks for it.
+
+        Args:
+            need_attn: whether generation shall return attention (``--print-alignment``, ``--replace-unk``).
+        """
+        super().make_generation_fast_()
+        self.needs_attention = need_attn
+
+    def pack(self) -> Optional[PackedLinear]:
+        """See ``InferenceForm``."""
+        if self.adaptive_softmax is not None or self.output_projection is None:
+            return None
+        return PackedLinear(self.output_projection.weight, self.output_projection.bias, linear_backend(self.cfg))
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """Turns states into scores of the target dictionary, shape (B, T, V); as they are with adaptive softmax."""
+        return super().output_layer(features) if self.packed is None else self.packed(features)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
         """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
         return state_dict
-
-
-def _past_length(incremental_state: Optional[IncrementalState]) -> int:
-    if incremental_state is None or _CACHE not in incremental_state:
-        return 0
-    return int(incremental_state[_CACHE]["length"])  # type: ignore[arg-type]
 
 
 def _first(encoder_out: Optional[Dict[str, List[Tensor]]], name: str) -> Optional[Tensor]:
@@ -303,6 +428,12 @@ class MuseModel(TransformerModelBase):
                 for name, value in pruned_flags(flat).items():
                     setattr(model_cfg, name, value)
         return result
+
+    def prepare_for_inference_(self, cfg) -> None:
+        """fairseq calls this before generation; attention is computed only if an option of ``cfg`` needs it."""
+        super().prepare_for_inference_(cfg)
+        if getattr(cfg.generation, "replace_unk", None) is not None:
+            self.decoder.needs_attention = True
 
     def gate_weights(self) -> Dict[str, Tensor]:
         """Softmax of the kernel gate of every layer that has one, by module name; each (number of kernel sizes,)."""

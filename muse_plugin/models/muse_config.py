@@ -112,6 +112,12 @@ class MuseConfig(FairseqDataclass):
         "sentence's result depends on its batch",
     )
 
+    int8_inference: bool = _flag(
+        False,
+        "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
+        "--model-overrides \"{'int8_inference': True}\"",
+    )
+
     max_source_positions: int = _flag(1024, "maximum source length in tokens")
     max_target_positions: int = _flag(1024, "maximum target length in tokens")
     share_decoder_input_output_embed: bool = _flag(False, "share the decoder's input and output embeddings")

@@ -33,6 +33,19 @@ def padding_bias(key_padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
     return bias.masked_fill_(key_padding_mask, torch.finfo(dtype).min / 2)[:, None, None]
 
 
+def _choose_bias(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """The ready-made bias if there is one of the right dtype, else that of the mask."""
+    if mask is None or (bias is not None and bias.dtype == dtype):
+        return bias
+    return padding_bias(mask, dtype)
+
+
+def logits_dtype(x: Tensor) -> torch.dtype:
+    """The dtype that queries and keys projected from ``x`` will have: autocast's, where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def causal_bias(length: int, keys: int, like: Tensor) -> Tensor:
     """Additive bias (length, keys) that hides the future from the last ``length`` of ``keys`` positions."""
     hidden = torch.full((length, keys), torch.finfo(like.dtype).min / 2, dtype=like.dtype, device=like.device)
@@ -110,12 +123,11 @@ class SelfAttention(Branch):
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; keys at padding are ignored."""
         query, key, value = (split_heads(projected[name], self.num_heads) for name in ("query", "key", "value"))
-        mask = context.key_padding_mask
         out, _ = attend(
             query,
             key,
             value,
-            bias=None if mask is None else padding_bias(mask, query.dtype),
+            bias=_choose_bias(context.key_padding_bias, context.key_padding_mask, query.dtype),
             causal=context.causal,
             dropout=self.dropout if self.training else 0.0,
         )
@@ -161,33 +173,42 @@ class CrossAttention(Branch):
         """See ``Branch.forward``; leaves the weights in ``context`` when asked.
 
         Raises:
-            ValueError: if there are no encoder states.
+            ValueError: if there are no encoder states, or the rows do not divide evenly among their sentences.
         """
         key, value = self._encoder_keys_and_values(context)
-        query = split_heads(projected["encoder_query"], self.num_heads)
-        mask = context.encoder_padding_mask
+        query = projected["encoder_query"]  # (B, T, C)
+        batch, length, width = query.shape
+        sentences = key.shape[0]
+        if batch % sentences != 0:
+            raise ValueError(
+                f"every sentence must have the same number of rows, but got {batch} rows for {sentences} encoded "
+                "sentences; reorder encoder_out together with the decoder's rows."
+            )
+        # Rows of one sentence (a beam) are further queries to the same keys: nothing is copied per row.
+        query = query.reshape(sentences, batch // sentences * length, width)
         out, weights = attend(
-            query,
+            split_heads(query, self.num_heads),
             split_heads(key, self.num_heads),
             split_heads(value, self.num_heads),
-            bias=None if mask is None else padding_bias(mask, query.dtype),
+            bias=_choose_bias(context.encoder_padding_bias, context.encoder_padding_mask, query.dtype),
             dropout=self.dropout if self.training else 0.0,
             need_weights=context.need_weights,
         )
         if weights is not None:
-            context.attention_weights = weights.transpose(0, 1)  # (H, B, T, S)
-        return merge_heads(out)
+            weights = weights.transpose(0, 1)  # (H, sentences, B / sentences * T, S)
+            context.attention_weights = weights.reshape(self.num_heads, batch, length, -1)
+        return merge_heads(out).reshape(batch, length, width)
 
     def _encoder_keys_and_values(self, context: LayerContext) -> tuple[Tensor, Tensor]:
-        """Keys and values, each (B, S, C): projected once per sentence, then kept in the cache."""
+        """Keys and values, each (sentences, S, C): projected once per sentence, then kept in the cache."""
         cache = context.cache
-        if cache is not None and "encoder_key" in cache:
-            return cache["encoder_key"], cache["encoder_value"]
+        if cache is not None and cache.encoder_key_value is not None:
+            return cache.encoder_key_value
         if context.encoder_out is None:
             raise ValueError("cross_attention needs encoder_out, but got None; drop the branch or pass encoder states.")
-        key, value = self.key_value_proj(context.encoder_out.transpose(0, 1)).chunk(2, dim=-1)
+        key, value = self.key_value_proj(context.encoder_out).transpose(0, 1).chunk(2, dim=-1)
         if cache is not None:
-            cache["encoder_key"], cache["encoder_value"] = key, value
+            cache.encoder_key_value = key, value
         return key, value
 
     def extra_repr(self) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
+
+from muse_plugin.modules.layer_cache import LayerCache
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,12 @@ class LayerContext:
     Attributes:
         length: number of queries T; the last T of the S keys belong to them.
         key_padding_mask: bool, shape (B, S), true at padding; None if there is none.
-        encoder_out: encoder states, shape (S_enc, B, C_enc); None in an encoder.
-        encoder_padding_mask: bool, shape (B, S_enc), true at padding; None if there is none.
-        cache: history by slice name, each of shape (B, S, size); None outside step-by-step decoding.
+        key_padding_bias: the same as an additive bias for attention, where the caller has made it for all layers.
+        encoder_out: encoder states, shape (S_enc, N, C_enc), where every B / N neighbouring rows share a sentence; None
+            in an encoder.
+        encoder_padding_mask: bool, shape (N, S_enc), true at padding; None if there is none.
+        encoder_padding_bias: the same as an additive bias for attention.
+        cache: the layer's history; None outside step-by-step decoding.
         causal: whether a query may only see keys up to its own position.
         need_weights: whether cross-attention shall leave its weights in ``attention_weights``.
         attention_weights: shape (H, B, T, S_enc), float32, left here by cross-attention when asked.
@@ -47,9 +51,11 @@ class LayerContext:
 
     length: int
     key_padding_mask: Tensor | None = None
+    key_padding_bias: Tensor | None = None
     encoder_out: Tensor | None = None
     encoder_padding_mask: Tensor | None = None
-    cache: dict[str, Tensor] | None = None
+    encoder_padding_bias: Tensor | None = None
+    cache: LayerCache | None = None
     causal: bool = False
     need_weights: bool = False
     attention_weights: Tensor | None = None
@@ -83,13 +89,16 @@ class Branch(nn.Module):
         """
         raise NotImplementedError
 
+    def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Offers further slices of the input projection that replace products of this branch, for inference only.
 
-def extend_cache(cache: dict[str, Tensor] | None, name: str, new: Tensor) -> Tensor:
-    """Appends new positions, shape (B, T, size), to the history of ``name``; returns all S positions."""
-    if cache is None:
-        return new
-    cache[name] = torch.cat([cache[name], new], dim=1) if name in cache else new
-    return cache[name]
+        Args:
+            rows: weight (size, C) and bias (size,) of every slice of the input projection, by name.
+
+        Returns:
+            Weight and bias by the name under which ``forward`` finds the slice; empty if nothing can be folded.
+        """
+        return {}
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from muse_plugin.modules.attention import SelfAttention
-from muse_plugin.modules.branch import Branch, LayerContext, extend_cache
+from muse_plugin.modules.branch import Branch, LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv
 
 
@@ -62,12 +62,11 @@ class LongShortRange(Branch):
         """See ``Branch.forward``."""
         long_half, short_half = torch.split(projected["input"], self.half_dim, dim=-1)
         query, key, value = self.attention_in_proj(long_half).chunk(3, dim=-1)
-        own = {
-            "query": query,
-            "key": extend_cache(context.cache, "long_key", key),
-            "value": extend_cache(context.cache, "long_value", value),
-            "conv_value": extend_cache(context.cache, "short_value", self.conv_in_proj(short_half)),
-        }
+        conv_value = self.conv_in_proj(short_half)
+        if context.cache is not None:
+            key, value = context.cache.extend("long_key", key), context.cache.extend("long_value", value)
+            conv_value = context.cache.extend("short_value", conv_value)
+        own = {"query": query, "key": key, "value": value, "conv_value": conv_value}
         return torch.cat([self.attention(own, context), self.conv(own, context)], dim=-1)
 
 

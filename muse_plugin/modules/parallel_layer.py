@@ -14,10 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from muse_plugin.modules.branch import Branch, LayerContext, Projection, extend_cache
+from muse_plugin.modules.branch import Branch, LayerContext, Projection
+from muse_plugin.modules.inference_form import InferenceForm
+from muse_plugin.modules.layer_cache import LayerCache
+from muse_plugin.ops.packed_linear import PackedLinear
 
 
-class ParallelLayer(nn.Module):
+class ParallelLayer(InferenceForm):
     """Runs branches side by side: x <- LayerNorm(x + sum of branches(x)), or x + sum of branches(LayerNorm(x)).
 
     The matrices that branches read their input through lie in ONE parameter, ``in_proj_weight`` (rows
@@ -67,6 +70,7 @@ class ParallelLayer(nn.Module):
         self.out_proj_weight = nn.Parameter(torch.empty(embed_dim, sum(self.group_sizes)))
         self.out_proj_bias = nn.Parameter(torch.zeros(len(self.groups), embed_dim))
         self.layer_norm = nn.LayerNorm(embed_dim)
+        self.linear_backend = "auto"  # of PackedLinear, in the inference form
         self._noisy_count = sum(p.noisy for p in self.projections)
         self._cached = [p.name for p in self.projections if p.cached]
         self.reset_parameters()
@@ -93,20 +97,25 @@ class ParallelLayer(nn.Module):
         key_padding_mask: Tensor | None = None,
         encoder_out: Tensor | None = None,
         encoder_padding_mask: Tensor | None = None,
-        cache: dict[str, Tensor] | None = None,
+        cache: LayerCache | None = None,
         causal: bool = False,
         need_weights: bool = False,
+        key_padding_bias: Tensor | None = None,
+        encoder_padding_bias: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Applies the layer.
 
         Args:
             x: shape (T, B, C).
             key_padding_mask: bool, shape (B, S), true at padding; S = T plus the history in ``cache``.
-            encoder_out: encoder states, shape (S_enc, B, C_enc).
-            encoder_padding_mask: bool, shape (B, S_enc), true at padding.
-            cache: history for step-by-step decoding, extended in place; T may be any number of new tokens.
+            encoder_out: encoder states, shape (S_enc, N, C_enc); every B / N neighbouring rows of x share a sentence.
+            encoder_padding_mask: bool, shape (N, S_enc), true at padding.
+            cache: history for step-by-step decoding, extended in place (begun in the same form, see
+                ``InferenceForm``); T may be any number of new tokens.
             causal: hide the future.
             need_weights: also return cross-attention's weights.
+            key_padding_bias: ``padding_bias`` of ``key_padding_mask``, for callers that make it once for many layers.
+            encoder_padding_bias: ``padding_bias`` of ``encoder_padding_mask``, likewise.
 
         Returns:
             The new x, shape (T, B, C), and the weights, shape (H, B, T, S_enc), or None.
@@ -114,8 +123,10 @@ class ParallelLayer(nn.Module):
         context = LayerContext(
             length=x.shape[0],
             key_padding_mask=key_padding_mask,
+            key_padding_bias=key_padding_bias,
             encoder_out=encoder_out,
             encoder_padding_mask=encoder_padding_mask,
+            encoder_padding_bias=encoder_padding_bias,
             cache=cache,
             causal=causal,
             need_weights=need_weights,
@@ -123,17 +134,17 @@ class ParallelLayer(nn.Module):
         residual = x
         if self.normalize_before:
             x = self.layer_norm(x)
-        projected = self._project_in(x)
-        for name in self._cached:
-            projected[name] = extend_cache(cache, name, projected[name])
+        projected = self._project_in(x, cache)
         outputs = [branch(projected, context).transpose(0, 1) for branch in self._branches()]
         x = residual + self._project_out(outputs)
         if not self.normalize_before:
             x = self.layer_norm(x)
         return x, context.attention_weights
 
-    def _project_in(self, x: Tensor) -> dict[str, Tensor]:
-        """One product for all branches, or two where input dropout makes their inputs differ; each (B, T, size)."""
+    def _project_in(self, x: Tensor, cache: LayerCache | None) -> dict[str, Tensor]:
+        """One product for all branches, or two where input dropout separates them; each (B, T or S, size)."""
+        if self.packed is not None:
+            return self.packed.project_in(x, cache)  # type: ignore[no-any-return]
         noisy = x
         runs = [(x, self.projections)]
         weights: tuple[Tensor, ...] = (self.in_proj_weight,)
@@ -148,10 +159,15 @@ class ParallelLayer(nn.Module):
             if projections:
                 slices = torch.split(F.linear(source, weight, bias), [p.size for p in projections], dim=-1)
                 projected.update((p.name, part.transpose(0, 1)) for p, part in zip(projections, slices, strict=True))
+        if cache is not None:
+            for name in self._cached:
+                projected[name] = cache.extend(name, projected[name])
         return projected
 
     def _project_out(self, outputs: list[Tensor]) -> Tensor:
         """One product for all branches, or one per group where each group has its own dropout mask."""
+        if self.packed is not None:
+            return self.packed.out_proj(torch.cat(outputs, dim=-1))  # type: ignore[no-any-return]
         if not (self.training and self.branch_dropout > 0):
             return F.linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
         total = None
@@ -162,6 +178,10 @@ class ParallelLayer(nn.Module):
             total = result if total is None else total + result
         assert total is not None
         return total
+
+    def pack(self) -> _PackedProjections:
+        """See ``InferenceForm``; also folds what branches can fold into the input projection."""
+        return _PackedProjections(self)
 
     def _output_slices(self) -> tuple[Tensor, ...]:
         return torch.split(self.out_proj_weight, self.group_sizes, dim=1)
@@ -174,6 +194,45 @@ class ParallelLayer(nn.Module):
         rows = ", ".join(f"{p.name} {p.size}" for p in self.projections)
         columns = ", ".join(f"{g} {s}" for g, s in zip(self.groups, self.group_sizes, strict=True))
         return f"embed_dim={self.embed_dim}, in_proj=[{rows}], out_proj=[{columns}]"
+
+
+class _PackedProjections:
+    """Input and output projection of a layer in the form for inference: one product each.
+
+    Args:
+        layer: whose parameters are copied.
+    """
+
+    def __init__(self, layer: ParallelLayer) -> None:
+        sizes = [p.size for p in layer.projections]
+        weights = torch.split(layer.in_proj_weight.float(), sizes)
+        biases = torch.split(layer.in_proj_bias.float(), sizes)
+        names = [p.name for p in layer.projections]
+        rows = dict(zip(names, zip(weights, biases, strict=True), strict=True))
+        # Cached slices first and side by side, so that a step is one write into the history.
+        self.cached = list(layer._cached)
+        order = self.cached + [name for name in names if name not in self.cached]
+        parts = {name: rows[name] for name in order}
+        for branch in layer._branches():
+            parts.update(branch.fold(rows))
+        dtype, backend = layer.in_proj_weight.dtype, layer.linear_backend
+        weight, bias = (torch.cat([part[i] for part in parts.values()]).to(dtype) for i in range(2))
+        self.in_proj = PackedLinear(weight, bias, backend)
+        self.out_proj = PackedLinear(layer.out_proj_weight, layer.out_proj_bias.sum(0), backend)
+        self.sizes = {name: part[0].shape[0] for name, part in parts.items()}
+        self.cached_size = sum(self.sizes[name] for name in self.cached)
+
+    def project_in(self, x: Tensor, cache: LayerCache | None) -> dict[str, Tensor]:
+        """See ``ParallelLayer._project_in``; also has the folded slices."""
+        product = self.in_proj(x).transpose(0, 1)  # (B, T, all sizes)
+        slices = torch.split(product, list(self.sizes.values()), dim=-1)
+        projected = dict(zip(self.sizes, slices, strict=True))
+        projected["input"] = x.transpose(0, 1)
+        if cache is not None and self.cached:
+            history = cache.extend("+".join(self.cached), product[..., : self.cached_size])
+            parts = torch.split(history, [self.sizes[name] for name in self.cached], dim=-1)
+            projected.update(zip(self.cached, parts, strict=True))
+        return projected
 
 
 def _collect(branches: list[Branch]) -> list[Projection]:

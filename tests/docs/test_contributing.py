@@ -7,6 +7,7 @@ import torch
 from helpers import REPOSITORY, assert_close
 
 from muse_plugin.modules.feed_forward import FeedForward
+from muse_plugin.modules.layer_cache import LayerCache
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
 
@@ -19,7 +20,7 @@ def test_example_branch_decodes_step_by_step_as_in_one_pass():
     layer = ParallelLayer(8, {"running_mean": names["RunningMean"](8), "ffn": FeedForward(8, 16, torch.relu)}).eval()
     x = torch.randn(5, 2, 8)
     whole, _ = layer(x, causal=True)
-    cache: dict = {}
+    cache = LayerCache()
     steps = [layer(x[i : i + 1], cache=cache, causal=True)[0] for i in range(5)]
     assert_close(torch.cat(steps), whole, atol=1e-5)
     changed = x.clone()

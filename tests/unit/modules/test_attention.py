@@ -8,6 +8,7 @@ from helpers import assert_close
 
 from muse_plugin.modules.attention import CrossAttention, SelfAttention, attend, causal_bias, padding_bias
 from muse_plugin.modules.branch import LayerContext
+from muse_plugin.modules.layer_cache import LayerCache
 
 PADDING = torch.tensor([[False] * 5, [True, True, False, False, False], [False, False, False, True, True]])
 
@@ -175,7 +176,7 @@ def test_cross_attention_without_being_asked_reports_no_weights():
 
 
 def test_cross_attention_projects_the_encoder_once_and_then_reads_its_cache():
-    branch, projected, cache = CrossAttention(8, 2, encoder_dim=6), make_projected(), {}
+    branch, projected, cache = CrossAttention(8, 2, encoder_dim=6), make_projected(), LayerCache()
     first = branch(projected, LayerContext(length=5, encoder_out=torch.randn(4, 3, 6), cache=cache))
     again = branch(projected, LayerContext(length=5, encoder_out=None, cache=cache))
     assert_close(again, first, atol=0, rtol=0)

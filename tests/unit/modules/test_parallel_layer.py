@@ -12,6 +12,7 @@ from muse_plugin.modules.attention import CrossAttention, SelfAttention
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.gated_conv import DynamicConv
+from muse_plugin.modules.layer_cache import LayerCache
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
 WIDTH, HEADS, HIDDEN, LENGTH, BATCH = 8, 2, 12, 5, 3
@@ -247,7 +248,7 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(steps, normalize
     inputs = make_inputs()
     mask, x = inputs.pop("key_padding_mask"), inputs.pop("x")
     whole, weights = layer(x, mask, **inputs, causal=True, need_weights=True)
-    cache, start, parts, part_weights = {}, 0, [], []
+    cache, start, parts, part_weights = LayerCache(), 0, [], []
     for new in steps:
         end = start + new
         out = layer(x[start:end], mask[:, :end], **inputs, cache=cache, causal=True, need_weights=True)
@@ -258,14 +259,13 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(steps, normalize
     stepwise, weights = torch.cat(parts).transpose(0, 1), weights.permute(1, 2, 0, 3)
     assert_close(stepwise[real], whole.transpose(0, 1)[real], atol=2e-6, why="measured maximum 4.8e-7")
     assert_close(torch.cat(part_weights, dim=2).permute(1, 2, 0, 3)[real], weights[real], atol=1e-6)
-    assert set(cache) >= {"key", "value"}
-    assert all(cache[name].shape == (BATCH, LENGTH, WIDTH) for name in ("key", "value"))
+    assert cache.lengths["key"] == cache.lengths["value"] == LENGTH
 
 
 def test_attention_and_convolution_share_their_history():
-    layer, cache = make_layer(causal=True, cross=False), {}
+    layer, cache = make_layer(causal=True, cross=False), LayerCache()
     layer(torch.randn(2, BATCH, WIDTH), cache=cache, causal=True)
-    assert sorted(cache) == ["key", "value"]
+    assert cache.lengths == {"key": 2, "value": 2}
 
 
 def test_causal_layer_does_not_see_the_future():
