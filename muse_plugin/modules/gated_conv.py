@@ -170,27 +170,67 @@ class DynamicConv(_HeadConv):
         nn.init.uniform_(self.kernel_weight, -bound, bound)
         self.folded_name = f"{self.projections[0].name}.kernel_logits"
 
-    def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
-        """See ``_HeadConv.taps``; a product of their own unless the input projection has computed them."""
+    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """See ``Branch.forward``; quicker where the input projection has computed the kernels as well, see ``fold``."""
         logits = projected.get(self.folded_name)
-        if logits is not None:
-            return self._split_rows(logits).transpose(1, 2)
+        if logits is None:
+            return super().forward(projected, context)
+        sizes = len(self.kernel_sizes)
+        taps = logits.view(*logits.shape[:2], self.num_heads, sizes, -1).softmax(dim=-1, dtype=torch.float32)
+        if self.gate is not None:
+            taps = (taps * self.gate_weights()[:, None]).sum(dim=3, keepdim=True)
+        values = projected[self.projections[0].name]
+        if self.mask_padding and context.key_padding_mask is not None:
+            values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
+        taps = taps.to(values.dtype).transpose(1, 2)  # (B, H, T, sizes or 1, window)
+        results = [self._convolve_window(values, part.squeeze(3)) for part in taps.split(1, dim=3)]
+        return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
+
+    def _convolve_window(self, values: Tensor, taps: Tensor) -> Tensor:
+        """Values (B, S, C), taps that stand for the largest size (B, H, T, K) -> (B, T, C)."""
+        if self.causal and taps.shape[2] == 1:
+            # A step of decoding is one product with the last positions, and every call that it does not make counts.
+            reach = min(values.shape[1], taps.shape[3])
+            window = split_heads(values[:, values.shape[1] - reach :], self.num_heads)
+            return merge_heads(torch.matmul(taps[..., taps.shape[3] - reach :], window))
+        left = self._padding_left(taps.shape[3])
+        heads = split_heads(values, self.num_heads)
+        return merge_heads(dynamic_conv(heads, taps, padding_left=left, backend=self.backend))
+
+    def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
+        """See ``_HeadConv.taps``."""
         weight = self._split_rows(self.kernel_weight.t()).flatten(1)  # (C, H * sum of sizes)
         # Time first, as the values lie in memory: no copy.
         values = projected[self.projections[0].name][:, -length:].transpose(0, 1)
         return split_heads(torch.matmul(values, weight).transpose(0, 1), self.num_heads)
 
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
-        """See ``Branch.fold``: kernels predicted from V = W x + b are a linear function of x as well."""
+        """See ``Branch.fold``: kernels predicted from V = W x + b are a linear function of x as well.
+
+        Rows are head by head, size by size, tap by tap, where every size has the window of the largest: taps that it
+        does not have get a bias of -inf, so that softmax and sum are one call for all sizes.
+        """
         weight, bias = rows[self.projections[0].name]
         kernel_weight = self.kernel_weight.to(weight.dtype)
-        return {self.folded_name: (kernel_weight @ weight, kernel_weight @ bias)}
+        largest = max(self.kernel_sizes)
+        weights, biases = [], []
+        for size, part in zip(self.kernel_sizes, self._split_sizes(kernel_weight.t()), strict=True):
+            before = self._padding_left(largest) - self._padding_left(size)
+            pad = (before, largest - size - before)
+            weights.append(F.pad(torch.tensordot(weight.t(), part, 1), pad))  # (C_in, H, largest)
+            biases.append(F.pad(torch.tensordot(bias, part, 1), pad, value=-torch.inf))  # (H, largest)
+        folded = torch.stack(weights, dim=2).flatten(1).t().contiguous()
+        return {self.folded_name: (folded, torch.stack(biases, dim=1).flatten())}
 
     def _split_rows(self, x: Tensor) -> Tensor:
         """(..., rows as in ``kernel_weight``) -> (..., H, sum of sizes); a view where there is one size."""
-        parts = torch.split(x, [self.num_heads * size for size in self.kernel_sizes], dim=-1)
-        heads = [part.view(*part.shape[:-1], self.num_heads, -1) for part in parts]
+        heads = self._split_sizes(x)
         return heads[0] if len(heads) == 1 else torch.cat(heads, dim=-1)
+
+    def _split_sizes(self, x: Tensor) -> list[Tensor]:
+        """(..., rows as in ``kernel_weight``) -> for each size (..., H, size)."""
+        parts = torch.split(x, [self.num_heads * size for size in self.kernel_sizes], dim=-1)
+        return [part.view(*part.shape[:-1], self.num_heads, -1) for part in parts]
 
 
 class LightweightConv(_HeadConv):

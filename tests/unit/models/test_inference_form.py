@@ -15,7 +15,6 @@ from helpers import assert_close
 from muse_models import ATOL, EOS, SYMBOLS, build, built, lengths_of, logits_of, make_pair
 from reference import make_dictionary
 
-from muse_plugin.modules.branch import split_heads
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
 
@@ -97,9 +96,13 @@ def test_kernels_come_out_of_the_input_projection(variant):
         x = torch.randn(3, 2, layer.embed_dim)
         projected = layer.packed.project_in(x, None)
         values = projected[conv.projections[0].name]
-        folded = projected[conv.folded_name]
-        assert_close(folded, torch.nn.functional.linear(values, conv.kernel_weight), atol=1e-5)
-        assert split_heads(values, 2).shape[0] == 2
+        folded = projected[conv.folded_name].unflatten(-1, (conv.num_heads, len(conv.kernel_sizes), -1))
+        taps = torch.split(conv.taps(projected, 3), list(conv.kernel_sizes), dim=-1)  # each (B, H, T, size)
+        for i, expected in enumerate(taps):
+            actual = folded[..., i, :].transpose(1, 2)
+            real = torch.isfinite(actual[0, 0, 0])  # the others are taps that this size does not have
+            assert int(real.sum()) == conv.kernel_sizes[i]
+            assert_close(actual[..., real], expected, atol=1e-5)
 
 
 @torch.no_grad()

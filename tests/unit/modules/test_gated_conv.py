@@ -159,19 +159,25 @@ def test_rows_of_the_kernel_predictor_are_size_by_size_then_head_by_head():
     assert_close(taps[:, 1, :, 3:], rows[:, :, 6 + 5 : 6 + 10], atol=1e-6)  # head 1, size 5
 
 
-@pytest.mark.parametrize("sizes", [[3], [3, 5]])
-@pytest.mark.parametrize("new", [LENGTH, 2])
-def test_kernels_folded_into_the_input_projection_are_the_same(sizes, new):
-    branch = DynamicConv(WIDTH, HEADS, sizes, causal=True)
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("use_gate", [True, False])
+@pytest.mark.parametrize("sizes", [[3], [3, 5], [5, 1, 25]])
+@pytest.mark.parametrize("new", [LENGTH, 2, 1])
+@pytest.mark.parametrize("padded", [True, False])
+def test_kernels_folded_into_the_input_projection_are_the_same(sizes, new, causal, use_gate, padded):
+    branch = DynamicConv(WIDTH, HEADS, sizes, causal=causal, use_gate=use_gate)
     weight, bias = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH)
     x = torch.randn(2, LENGTH, WIDTH)
     values = torch.nn.functional.linear(x, weight, bias)
-    expected = run(branch, values, length=new)
+    mask = torch.zeros(2, LENGTH, dtype=torch.bool) if padded else None
+    if mask is not None:
+        mask[1, :3] = mask[0, -1] = True
+    expected = run(branch, values, length=new, mask=mask)
     folded_weight, folded_bias = branch.fold({"value": (weight, bias), "key": (weight, bias)})[branch.folded_name]
     logits = torch.nn.functional.linear(x[:, -new:], folded_weight, folded_bias)
     with torch.no_grad():
         branch.kernel_weight.zero_()  # it must not be read again
-    context = LayerContext(length=new)
+    context = LayerContext(length=new, key_padding_mask=mask)
     assert_close(branch({"value": values, branch.folded_name: logits}, context), expected, atol=1e-5)
 
 
