@@ -53,6 +53,7 @@ COMMANDS = {
     "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
     "translate": Command("translation.translate", "translate raw sentences from standard input"),
     "evaluate": Command("evaluation.evaluate", "score translations: BLEU in its kinds, chrF, TER"),
+    "benchmark": Command("benchmark.benchmark", "measure speed and memory against fairseq's own models"),
 }
 
 

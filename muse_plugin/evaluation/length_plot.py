@@ -1,19 +1,12 @@
 """Draws BLEU by source length as a figure: a line for each system, and below it how many sentences there are."""
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, Optional
 
-from muse_plugin.atomic_files import open_atomically
 from muse_plugin.evaluation.scores import mean_and_deviation
+from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
 
-# Without the date that matplotlib would write: the same data give the same file.
-_METADATA: dict[str, dict[str, Optional[str]]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-_STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "muse_plugin"}
-_COLORS = ("#1b6ca8", "#d1642b")  # told apart by the colour-blind, and in grey
-_MARKERS = ("o", "s")
 _BAR_COLOR = "#b8bec4"
 
 
@@ -27,33 +20,6 @@ class Curve(NamedTuple):
 
     name: str
     scores: Sequence[Sequence[Optional[float]]]
-
-
-def import_matplotlib() -> ModuleType:
-    """Imports matplotlib.
-
-    Raises:
-        ImportError: if it is not installed.
-    """
-    try:
-        return importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise ImportError(
-            f"--plot needs matplotlib, which cannot be imported ({error}); run 'pip install matplotlib', or install "
-            "this package with its extra 'figures', or leave --plot out."
-        ) from error
-
-
-def check_format(path: Path) -> str:
-    """Returns the format that the ending of a file name asks for.
-
-    Raises:
-        ValueError: if it is none that is supported.
-    """
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in _METADATA:
-        raise ValueError(f"--plot must end in .{', .'.join(_METADATA)}, but got {path}; the ending chooses the format.")
-    return ending
 
 
 def draw_length_plot(
@@ -75,17 +41,11 @@ def draw_length_plot(
         ImportError: if matplotlib is not installed.
         ValueError: if the ending is unknown.
     """
-    ending = check_format(path)
-    matplotlib = import_matplotlib()
-    figures = importlib.import_module("matplotlib.figure")
-    with matplotlib.rc_context(_STYLE):
-        figure = figures.Figure(figsize=(max(4.5, 1.2 + 0.65 * len(labels)), 3.8), layout="constrained")
+    with open_figure(path, max(4.5, 1.2 + 0.65 * len(labels)), 3.8) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
         _draw_curves(upper, curves, score_title)
         _draw_counts(lower, labels, counts, unit)
         figure.align_ylabels()
-        with open_atomically(path) as file:
-            figure.savefig(file, format=ending, dpi=200, metadata=_METADATA[ending])
 
 
 def _draw_curves(axes: Any, curves: Sequence[Curve], score_title: str) -> None:
@@ -98,14 +58,14 @@ def _draw_curves(axes: Any, curves: Sequence[Curve], score_title: str) -> None:
             [mean for _, mean, _ in points],
             yerr=[deviation or 0.0 for _, _, deviation in points] if len(curve.scores) > 1 else None,
             label=curve.name if len(curve.scores) == 1 else f"{curve.name} (mean ± sd of {len(curve.scores)})",
-            color=_COLORS[i % len(_COLORS)],
-            marker=_MARKERS[i % len(_MARKERS)],
+            color=COLORS[i % len(COLORS)],
+            marker=MARKERS[i % len(MARKERS)],
             markersize=4.5,
             linewidth=1.6,
             capsize=3,
         )
     axes.set_ylabel(score_title)
-    axes.grid(axis="y", color="#e3e6e8", linewidth=0.8)
+    axes.grid(axis="y", **GRID)
     axes.set_axisbelow(True)
     axes.margins(y=0.15)
     axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))

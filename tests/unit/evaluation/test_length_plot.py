@@ -2,8 +2,8 @@ import sys
 
 import pytest
 
-from muse_plugin.evaluation import length_plot
 from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
+from muse_plugin.figures import import_matplotlib
 
 LABELS = ["1-15", "16-30", "31-45", ">45"]
 COUNTS = [3200, 1100, 12, 0]
@@ -70,4 +70,4 @@ def test_unknown_ending_is_refused(tmp_path):
 def test_missing_matplotlib_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"--plot needs matplotlib.*pip install matplotlib.*extra 'figures'"):
-        length_plot.import_matplotlib()
+        import_matplotlib()

@@ -35,7 +35,8 @@ FLOORS = {
     "checkpoints": floor(f"atomic_files {BELOW}"),
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
     "translation": floor(f"atomic_files checkpoints {BELOW}"),
-    "evaluation": floor(f"atomic_files run_record {BELOW}"),
+    "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
+    "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(BELOW),
     # Files of the package itself.
     "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
@@ -43,6 +44,7 @@ FLOORS = {
     "doctor": floor("", "fairseq"),  # in its second process; test_doctor runs it where fairseq is missing
     "warning_filters": floor(""),
     "atomic_files": floor("", ""),
+    "figures": floor("atomic_files"),
     "run_record": floor("", "torch"),
     "fairseq_repairs": floor("warning_filters"),
 }

@@ -1,0 +1,89 @@
+"""``muse-plugin benchmark attention``: multi-head self-attention, forward and backward, against fairseq's module."""
+
+import argparse
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
+
+from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.modules.attention import attend, padding_bias
+from muse_plugin.modules.branch import merge_heads, split_heads
+
+DESCRIPTION = (
+    "Projections included, with the same weights, from states of shape (T, B, C) to gradients for states and weights. "
+    "Causal attention is that of a decoder; in the other cases, a quarter of each sentence but the first is padding."
+)
+FAIRSEQ = "fairseq MultiheadAttention"
+EXPLICIT = "explicit softmax"
+OURS = "muse_plugin"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of this benchmark."""
+    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
+    parser.add_argument("--heads", type=int, default=4, help="(default: %(default)s)")
+    parser.add_argument("--channels", type=int, default=96, help="per head (default: %(default)s)")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[10, 25, 50, 100, 200, 400, 1000])
+
+
+def measure(args: argparse.Namespace) -> Iterator[Measurement]:
+    """Measures every length, with padding and causally."""
+    torch.manual_seed(args.seed)
+    for length in args.lengths:
+        for causal in (False, True):
+            problem = _Problem(args, length, causal)
+            yield Measurement(
+                {"length": length, "mask": "causal" if causal else "padding"},
+                FAIRSEQ,
+                measure_time(problem.runs(), args.device, args.rounds, 3, args.max_seconds),
+                work={"tokens": length * problem.batch},
+            )
+
+
+class _Problem:
+    """Inputs of one shape, and three ways to attend."""
+
+    def __init__(self, args: argparse.Namespace, length: int, causal: bool) -> None:
+        like = {"device": args.device, "dtype": args.dtype}
+        width, self.batch, self.heads = args.heads * args.channels, max(1, args.tokens // length), args.heads
+        self.causal = causal
+        self.x = torch.randn(length, self.batch, width, **like, requires_grad=True)
+        self.grad = torch.randn(length, self.batch, width, **like)
+        self.module = MultiheadAttention(width, args.heads, self_attention=True).to(**like)
+        names = ("q_proj", "k_proj", "v_proj")
+        projections = [getattr(self.module, name) for name in names]
+        self.weight = torch.cat([p.weight for p in projections]).detach().requires_grad_()
+        self.bias = torch.cat([p.bias for p in projections]).detach().requires_grad_()
+        self.padding = None
+        if not causal and self.batch > 1:
+            self.padding = torch.zeros(self.batch, length, dtype=torch.bool, device=args.device)
+            self.padding[1:, length - length // 4 :] = True
+        self.future = torch.triu(torch.full((length, length), -torch.inf, **like), 1) if causal else None
+
+    def runs(self) -> dict[str, Callable[[], object]]:
+        """The contestants."""
+        return {
+            FAIRSEQ: self.run_fairseq,
+            EXPLICIT: lambda: self.run_ours(need_weights=True),
+            OURS: lambda: self.run_ours(need_weights=False),
+        }
+
+    def run_fairseq(self) -> None:
+        """fairseq's module."""
+        out, _ = self.module(
+            self.x, self.x, self.x, key_padding_mask=self.padding, attn_mask=self.future, need_weights=False
+        )
+        torch.autograd.grad(out, [self.x, *self.module.parameters()], self.grad)
+
+    def run_ours(self, need_weights: bool) -> None:
+        """One product for all projections, and attention as the layer computes it."""
+        out_proj = self.module.out_proj
+        parts: list[Tensor] = list(F.linear(self.x, self.weight, self.bias).transpose(0, 1).chunk(3, dim=-1))
+        bias = None if self.padding is None else padding_bias(self.padding, self.x.dtype)
+        query, key, value = (split_heads(part, self.heads) for part in parts)
+        states, _ = attend(query, key, value, bias=bias, causal=self.causal, need_weights=need_weights)
+        out = F.linear(merge_heads(states).transpose(0, 1), out_proj.weight, out_proj.bias)
+        torch.autograd.grad(out, [self.x, self.weight, self.bias, *out_proj.parameters()], self.grad)

@@ -1,0 +1,180 @@
+"""Models of equal size to compare: ours, and fairseq's Transformer and dynamic-convolution model; and batches for them.
+
+Speed does not depend on what words are, so weights, words and sentences are random. Equal size means: the same depth
+and width, and a feed-forward width at which the numbers of parameters are as near as multiples of eight allow.
+"""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any, Optional
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
+from torch import Tensor, nn
+
+from muse_plugin.benchmark.unfused_layer import unfuse_
+
+MAX_POSITIONS = 1024
+# What a contestant is called; the names that flags take.
+TRANSFORMER = "fairseq Transformer"
+DYNAMIC_CONV = "fairseq dynamic conv"
+SIMPLE = "MUSE-simple"
+SIMPLE_INT8 = "MUSE-simple int8"
+SIMPLE_ORDINARY = "MUSE-simple, ordinary form"
+MUSE = "MUSE"
+MUSE_INT8 = "MUSE int8"
+MUSE_ORDINARY = "MUSE, ordinary form"
+MUSE_UNFUSED = "MUSE, unfused form"
+
+# Depth and widths, by the name of the setting (papers: arXiv:1911.09483 for base and large).
+SETTINGS: dict[str, dict[str, int]] = {
+    "tiny": {"embed_dim": 128, "ffn_embed_dim": 256, "layers": 4, "attention_heads": 4},
+    "six_layers": {"embed_dim": 512, "ffn_embed_dim": 1024, "layers": 6, "attention_heads": 4},
+    "base": {"embed_dim": 384, "ffn_embed_dim": 768, "layers": 12, "attention_heads": 4},
+    "large": {"embed_dim": 768, "ffn_embed_dim": 3072, "layers": 12, "attention_heads": 16},
+}
+
+
+class Lab:
+    """Builds models over one made-up dictionary.
+
+    Args:
+        vocabulary: its number of words, at least 5.
+        share_all_embeddings: one matrix for both sides and the output layer.
+
+    Raises:
+        ValueError: if ``vocabulary`` is too small.
+    """
+
+    def __init__(self, vocabulary: int, share_all_embeddings: bool = False) -> None:
+        self.dictionary = Dictionary()
+        if vocabulary <= len(self.dictionary):
+            raise ValueError(f"--vocabulary must be at least {len(self.dictionary) + 1}, but got {vocabulary}.")
+        for number in range(vocabulary - len(self.dictionary)):
+            self.dictionary.add_symbol(f"word{number}")
+        self._task = Namespace(source_dictionary=self.dictionary, target_dictionary=self.dictionary)
+        self._shares = share_all_embeddings
+
+    def build(self, name: str, setting: str, **flags: Any) -> FairseqEncoderDecoderModel:
+        """Builds a contestant.
+
+        Args:
+            name: one of the names above.
+            setting: a key of ``SETTINGS``.
+            **flags: further flags of the model, e.g. ``dropout``.
+
+        Returns:
+            The model, in training mode, with random weights.
+
+        Raises:
+            ValueError: if ``name`` or ``setting`` is unknown.
+        """
+        if setting not in SETTINGS:
+            raise ValueError(f"--setting must be one of {', '.join(SETTINGS)}, but got {setting!r}.")
+        sizes = SETTINGS[setting]
+        if name in (TRANSFORMER, DYNAMIC_CONV):
+            # MUSE-simple is a Transformer with its sublayers side by side: equal as it is. The convolutions of MUSE
+            # and of fairseq's model differ in their projections.
+            rival = SIMPLE if setting == "six_layers" else MUSE
+            wanted = count_parameters(self._muse(rival, sizes, flags))
+            build = self._transformer if name == TRANSFORMER else self._dynamic_conv
+            return self._match(build, sizes, flags, wanted)
+        if name not in (SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY, MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED):
+            raise ValueError(f"there is no contestant called {name!r}.")
+        model = self._muse(name, sizes, flags)
+        return unfuse_(model) if name == MUSE_UNFUSED else model
+
+    def _muse(self, name: str, sizes: dict[str, int], flags: dict[str, Any]) -> FairseqEncoderDecoderModel:
+        arch = "muse_simple" if name.startswith(SIMPLE) else "muse"
+        return self._build(arch, **_both(sizes), int8_inference=name.endswith("int8"), **flags)
+
+    def _transformer(self, sizes: dict[str, int], flags: dict[str, Any]) -> FairseqEncoderDecoderModel:
+        return self._build("transformer", **_both(sizes), **flags)
+
+    def _dynamic_conv(self, sizes: dict[str, int], flags: dict[str, Any]) -> FairseqEncoderDecoderModel:
+        # Kernels as published for its base size (arXiv:1901.10430): 3, 7, 15 and then 31.
+        kernels = ([3, 7, 15] + [31] * sizes["layers"])[: sizes["layers"]]
+        both = _both(
+            {
+                **sizes,
+                "conv_dim": sizes["embed_dim"],
+                "conv_type": "dynamic",
+                "glu": True,
+                "kernel_size_list": kernels,
+            }
+        )
+        return self._build("lightconv", **both, weight_softmax=True, **flags)
+
+    def _match(
+        self,
+        build: Callable[[dict[str, int], dict[str, Any]], FairseqEncoderDecoderModel],
+        sizes: dict[str, int],
+        flags: dict[str, Any],
+        wanted: int,
+    ) -> FairseqEncoderDecoderModel:
+        """Builds with the feed-forward width whose number of parameters, linear in it, is nearest to ``wanted``."""
+        width = sizes["ffn_embed_dim"]
+        one, two = (count_parameters(build({**sizes, "ffn_embed_dim": w}, flags)) for w in (width, width + 8))
+        best = max(8, width + 8 * round((wanted - one) / (two - one)))
+        return build({**sizes, "ffn_embed_dim": best}, flags)
+
+    def _build(self, arch: str, **flags: Any) -> FairseqEncoderDecoderModel:
+        sizes = {"max_source_positions": MAX_POSITIONS, "max_target_positions": MAX_POSITIONS}
+        args = Namespace(arch=arch, share_all_embeddings=self._shares, **sizes, **flags)
+        ARCH_CONFIG_REGISTRY[arch](args)
+        return ARCH_MODEL_REGISTRY[arch].build_model(args, self._task)
+
+    def make_tokens(self, sentences: int, length: int, device: Optional[torch.device] = None) -> Tensor:
+        """Draws sentences of words that end with end-of-sentence, shape (sentences, length)."""
+        tokens = torch.randint(self.dictionary.nspecial, len(self.dictionary), (sentences, length))
+        tokens[:, -1] = self.dictionary.eos()
+        return tokens.to(device or "cpu")
+
+    def make_sample(self, sentences: int, length: int, device: Optional[torch.device] = None) -> dict[str, Any]:
+        """Draws a batch as fairseq's trainer hands it to a criterion; all sentences have ``length`` tokens."""
+        source, target = (self.make_tokens(sentences, length, device) for _ in range(2))
+        lengths = torch.full((sentences,), length, device=source.device)
+        previous = target.roll(1, dims=1)
+        return {
+            "net_input": {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": previous},
+            "target": target,
+            "ntokens": target.numel(),
+            "nsentences": sentences,
+        }
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Declares the flag that leaves contestants out."""
+    parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="contestants to leave out")
+
+
+def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
+    """Returns the contestants that are not left out and can run on the device; the first one is the baseline.
+
+    Args:
+        names: all of them.
+        args: with ``without`` and ``device``.
+
+    Raises:
+        ValueError: if a name is unknown, or none is left.
+    """
+    unknown = [name for name in args.without if name not in names]
+    if unknown:
+        raise ValueError(f"--without must name contestants, but got {unknown[0]!r}; there are: {'; '.join(names)}.")
+    left = [name for name in names if name not in args.without]
+    if args.device.type != "cpu":
+        left = [name for name in left if not name.endswith("int8")]
+    if not left:
+        raise ValueError("--without must leave at least one contestant, but it names them all; leave a name out.")
+    return left
+
+
+def count_parameters(model: nn.Module) -> int:
+    """The number of parameters, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _both(sizes: dict[str, Any]) -> dict[str, Any]:
+    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}

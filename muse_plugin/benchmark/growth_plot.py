@@ -1,0 +1,94 @@
+"""Draws how the cost of decoding and training grows with the length of sentences."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from muse_plugin.benchmark.records import Record
+from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
+
+# By panel, then by contestant: points (length, microseconds per token).
+Curves = dict[str, dict[str, list[tuple[int, float]]]]
+
+
+def collect(records: Iterable[Record]) -> Curves:
+    """Sorts measurements into panels: one per setting, number of sentences and device, that has several lengths.
+
+    Args:
+        records: of the benchmarks "generate" or "train".
+
+    Returns:
+        Microseconds per token against length; empty if no panel has two lengths.
+    """
+    panels: Curves = {}
+    for record in records:
+        for measurement in record.measurements:
+            if measurement.unit != "seconds":
+                continue
+            case = measurement.case
+            title = case["setting"].replace("_", " ")
+            if "sentences" in case:
+                title += f", batch {case['sentences']}"
+            if record.settings["device"] != "cpu":
+                title += f", {record.settings['device']}"
+            panel = panels.setdefault(title, {})
+            for name in measurement.values:
+                cost = 1e6 * measurement.spread(name).median / measurement.work["tokens"]
+                points = dict(panel.get(name, []))
+                points[case["length"]] = cost
+                panel[name] = sorted(points.items())
+    return {title: panel for title, panel in panels.items() if any(len(points) > 1 for points in panel.values())}
+
+
+def draw(path: Path, panels: Curves, kind: str) -> None:
+    """Draws the panels side by side.
+
+    Args:
+        path: where to; the ending is the format.
+        panels: see ``collect``.
+        kind: "generate" or "train", for the labels.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+    """
+    columns = min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
+    with open_figure(path, 1.0 + 3.1 * columns, 0.7 + 2.6 * rows, "--figures") as figure:
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, (title, panel) in zip(grid.flat, panels.items(), strict=False):
+            _draw_panel(axes, title, panel, names)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes in grid[:, 0]:
+            axes.set_ylabel("µs per token")
+        for axes in grid[-1]:
+            what = "source and translation" if kind == "generate" else "source and target"
+            axes.set_xlabel(f"tokens of {what}")
+        handles = {h.get_label(): h for axes in grid.flat for h in axes.get_lines()}
+        figure.legend(
+            handles=[handles[name] for name in names],
+            loc="outside upper center",
+            ncols=min(3, len(names)),
+            frameon=False,
+        )
+
+
+def _draw_panel(axes: Any, title: str, panel: dict[str, list[tuple[int, float]]], names: list[str]) -> None:
+    for name, points in panel.items():
+        i = names.index(name)
+        style = {
+            "color": COLORS[i % len(COLORS)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "markersize": 4,
+            "linewidth": 1.5,
+        }
+        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **style)
+    lengths = sorted({x for points in panel.values() for x, _ in points})
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.minorticks_off()
+    axes.set_title(title, fontsize=9)
+    axes.grid(**GRID)
+    axes.set_axisbelow(True)

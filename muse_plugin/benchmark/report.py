@@ -1,0 +1,165 @@
+"""``muse-plugin benchmark report``: writes BENCHMARKS.md, with its figures, from the JSON of the other kinds."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+from muse_plugin.atomic_files import open_atomically
+from muse_plugin.benchmark import (
+    attention_speed,
+    conv_speed,
+    generation_speed,
+    growth_plot,
+    loss_speed,
+    targets,
+    training_speed,
+)
+from muse_plugin.benchmark.records import Record, read_record
+from muse_plugin.benchmark.tables import format_table
+from muse_plugin.figures import check_format, import_matplotlib
+
+DESCRIPTION = "Write BENCHMARKS.md from what the other kinds of benchmark wrote with --json, on any machines."
+SECTIONS = {
+    "generate": ("Decoding", generation_speed.DESCRIPTION),
+    "train": ("Training step", training_speed.DESCRIPTION),
+    "conv": ("Dynamic convolution", conv_speed.DESCRIPTION),
+    "attention": ("Self-attention", attention_speed.DESCRIPTION),
+    "loss": ("Output layer and loss", loss_speed.DESCRIPTION),
+}
+_HEAD = """# Benchmarks
+
+Written by `muse-plugin benchmark report`; [{script}]({script}) measures everything again.
+
+Contestants run in turn in one process (A B A B). A number is the median of all rounds. A ratio is how many times as
+fast, or as small, as the first contestant of the table, taken round by round: its median and, in brackets, the range of
+the middle half. Models of one table have equal numbers of parameters, by the width of their feed-forward layers;
+weights and words are random, and all sentences of a batch have the same length.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of the report."""
+    parser.add_argument("records", type=Path, nargs="+", metavar="JSON", help="what --json wrote")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the Markdown file to write")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw how cost grows, into this folder")
+    parser.add_argument("--script", default="examples/benchmark/run.sh", help="named as what measures it all again")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the report.
+
+    Args:
+        args: the parsed flags.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        ValueError: if a file holds something else, or a folder is missing.
+        FileNotFoundError: if a file is missing.
+        ImportError: if figures are asked for and matplotlib is missing.
+    """
+    records = [read_record(path) for path in args.records]
+    figures = {}
+    if args.figures is not None:
+        import_matplotlib("--figures")
+        if not args.figures.is_dir():
+            raise ValueError(f"--figures must be a folder that exists, but got {args.figures}; make it first.")
+        figures = _draw(records, args.figures)
+    relative = {kind: _relative_to(path, args.output.parent) for kind, path in figures.items()}
+    text = format_report(records, relative, args.script)
+    with open_atomically(args.output) as file:
+        file.write(text.encode())
+    sys.stdout.write("".join(f"wrote {path}\n" for path in (args.output, *figures.values())))
+    return 0
+
+
+def format_report(records: Sequence[Record], figures: Optional[dict[str, str]] = None, script: str = "") -> str:
+    """Formats the whole file.
+
+    Args:
+        records: of any kinds and machines.
+        figures: the path of a figure relative to the file, by kind of benchmark.
+        script: that makes the records.
+
+    Returns:
+        Markdown.
+    """
+    lines = [
+        _HEAD.format(script=script),
+        *_format_machines(records),
+        "",
+        "## Targets",
+        "",
+        targets.format_targets(records),
+    ]
+    for kind, (title, description) in SECTIONS.items():
+        own = [record for record in records if record.kind == kind]
+        lines += ["", f"## {title}", "", description, ""]
+        if figures and kind in figures:
+            lines += [f"![{title}: how its cost grows with the length of sentences]({figures[kind]})", ""]
+        lines += ["Not measured.", ""] if not own else []
+        for record in own:
+            lines += _format_record(record, records)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _format_record(record: Record, records: Sequence[Record]) -> Iterator[str]:
+    yield f"`{record.command}` on {_name_machine(record, records)}:"
+    yield ""
+    for _, group in itertools.groupby(record.measurements, key=lambda measurement: measurement.columns):
+        yield format_table(list(group))
+        yield ""
+
+
+def _format_machines(records: Sequence[Record]) -> Iterator[str]:
+    for number, machine in enumerate(_machines(records), 1):
+        run = machine.run
+        hardware, versions = run["hardware"], run["versions"]
+        gpus = "".join(f", {gpu['name']}" for gpu in hardware.get("gpus") or [])
+        commit = (
+            run["git"]["commit"][:10] + (" with changes" if run["git"]["dirty"] else "") if run["git"] else "unknown"
+        )
+        yield (
+            f"Machine {number}: {hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']:.0f} GiB{gpus}; "
+            f"{run['threads']['torch']} threads; Python {versions['python']}, torch {versions['torch']}, fairseq-fixed "
+            f"{versions['fairseq-fixed']}; commit {commit}."
+        )
+        yield ""
+
+
+def _machines(records: Iterable[Record]) -> list[Record]:
+    """A record for each machine and state of the software, in order."""
+    found: dict[str, Record] = {}
+    for record in records:
+        found.setdefault(_identify(record), record)
+    return list(found.values())
+
+
+def _identify(record: Record) -> str:
+    return repr(record.run)
+
+
+def _name_machine(record: Record, records: Sequence[Record]) -> str:
+    number = [_identify(machine) for machine in _machines(records)].index(_identify(record)) + 1
+    device = record.settings["device"]
+    return f"machine {number}, its CPU" if device == "cpu" else f"machine {number}, {device}"
+
+
+def _draw(records: Sequence[Record], folder: Path) -> dict[str, Path]:
+    figures = {}
+    for kind in ("generate", "train"):
+        curves = growth_plot.collect(record for record in records if record.kind == kind)
+        if curves:
+            path = folder / f"{kind}.svg"
+            check_format(path, "--figures")
+            growth_plot.draw(path, curves, kind)
+            figures[kind] = path
+    return figures
+
+
+def _relative_to(path: Path, folder: Path) -> str:
+    return Path(path).resolve().relative_to(folder.resolve()).as_posix()

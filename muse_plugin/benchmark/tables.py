@@ -1,0 +1,51 @@
+"""Shows measurements as a Markdown table: a row per case, and per contestant its median and how many times as good."""
+
+from collections.abc import Sequence
+
+from muse_plugin.benchmark.measurement import Measurement, Spread
+
+
+def format_table(measurements: Sequence[Measurement], has_header: bool = True) -> str:
+    """Formats measurements of one kind with the same contestants.
+
+    Args:
+        measurements: at least one.
+        has_header: whether the two lines that name the columns come first.
+
+    Returns:
+        The lines of the table, without the last line break.
+    """
+    first = measurements[0]
+    lines = []
+    if has_header:
+        unit = {"seconds": "ms", "bytes": "MiB"}[first.unit]
+        columns = [key.replace("_", " ") for key in first.case]
+        columns.append(f"{first.baseline} [{unit}]")
+        for name in first.values:
+            if name != first.baseline:
+                columns += [f"{name} [{unit}]", "ratio"]
+        lines += ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    for measurement in measurements:
+        cells = [str(value) for value in measurement.case.values()]
+        cells.append(format_value(measurement.spread(measurement.baseline), measurement.unit))
+        for name in measurement.values:
+            if name != measurement.baseline:
+                cells += [
+                    format_value(measurement.spread(name), measurement.unit),
+                    format_ratio(measurement.ratio(name)),
+                ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def format_value(spread: Spread, unit: str) -> str:
+    """The median in milliseconds or MiB, with three digits."""
+    scaled = spread.median * 1e3 if unit == "seconds" else spread.median / 2**20
+    digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
+    return f"{scaled:,.{digits}f}"
+
+
+def format_ratio(ratio: Spread) -> str:
+    """How many times as fast or as small: the median and, where they differ, the quartiles."""
+    text = f"**{ratio.median:.2f}**"
+    return text if f"{ratio.low:.2f}" == f"{ratio.high:.2f}" else f"{text} ({ratio.low:.2f}-{ratio.high:.2f})"

@@ -1,0 +1,162 @@
+"""What this package sets out to reach, and whether the records show it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from muse_plugin.benchmark import contestants, conv_speed
+from muse_plugin.benchmark.measurement import Measurement
+from muse_plugin.benchmark.records import Record
+
+_MUSE_BASE = "MUSE base (12+12 layers, 384/768, kernels 3+15)"
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of the table.
+
+    Attributes:
+        what: is measured.
+        against: what.
+        kind: of benchmark.
+        name: the contestant.
+        baseline: that it is compared with.
+        least: the ratio baseline / contestant to reach.
+        case: what the case of a measurement must hold.
+        settings: what the settings of a record must hold.
+        unit: of the measurement.
+        pick: which of several ratios counts.
+        inverted: the table shows contestant / baseline, as for "at most 1.1 times its time".
+    """
+
+    what: str
+    against: str
+    kind: str
+    name: str
+    baseline: str
+    least: float
+    case: tuple[tuple[str, Any], ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+    unit: str = "seconds"
+    pick: Callable[[list[float]], float] = min
+    inverted: bool = False
+
+    def find(self, records: Sequence[Record], on_cpu: bool) -> list[float]:
+        """The ratios of all measurements that belong to this target, on CPUs or on GPUs."""
+        return [measurement.ratio(self.name, self.baseline).median for measurement in self._select(records, on_cpu)]
+
+    def _select(self, records: Sequence[Record], on_cpu: bool) -> Iterator[Measurement]:
+        for record in records:
+            if record.kind != self.kind or (record.settings["device"] == "cpu") != on_cpu:
+                continue
+            if any(record.settings.get(key) != value for key, value in self.settings):
+                continue
+            for measurement in record.measurements:
+                fits = all(measurement.case.get(key) == value for key, value in self.case)
+                if fits and measurement.unit == self.unit and {self.name, self.baseline} <= set(measurement.values):
+                    yield measurement
+
+    def format_ratio(self, ratio: float) -> str:
+        """As the table shows it."""
+        return f"{1 / ratio:.2f}x" if self.inverted else f"{ratio:.2f}x"
+
+    def format_goal(self) -> str:
+        """As the table shows it."""
+        return f"<= {self.format_ratio(self.least)}" if self.inverted else f">= {self.format_ratio(self.least)}"
+
+
+def _decoding(what: str, against: str, setting: str, name: str, baseline: str, sentences: int, least: float) -> Target:
+    case = (("setting", setting), ("sentences", sentences), ("length", 25))
+    return Target(what, against, "generate", name, baseline, least, case)
+
+
+_RIVAL = "fairseq Transformer, equal parameters"
+_CONV_RIVAL = "fairseq dynamic-conv model, equal parameters"
+_SIX = "six_layers", contestants.SIMPLE, contestants.TRANSFORMER
+_INT8 = "six_layers", contestants.SIMPLE_INT8, contestants.TRANSFORMER
+_BASE = "base", contestants.MUSE, contestants.DYNAMIC_CONV
+TARGETS = (
+    _decoding("MUSE-simple, 6+6 layers, 512/1024: decoding, batch 1 (paper: 1.31x)", _RIVAL, *_SIX, 1, 1.6),
+    _decoding("the same, batch 32", _RIVAL, *_SIX, 32, 1.6),
+    _decoding("the same, int8 weights, batch 1", _RIVAL, *_INT8, 1, 2.5),
+    _decoding("the same, int8 weights, batch 32", _RIVAL, *_INT8, 32, 2.5),
+    _decoding(f"{_MUSE_BASE}: decoding, batch 1", _CONV_RIVAL, *_BASE, 1, 2.0),
+    _decoding("the same, batch 32", _CONV_RIVAL, *_BASE, 32, 2.0),
+    *(
+        Target(
+            f"MUSE base: training step, sentences of {length} tokens",
+            "its own unfused form with fairseq's loss",
+            "train",
+            contestants.MUSE,
+            contestants.MUSE_UNFUSED,
+            1.5,
+            (("setting", "base"), ("length", length)),
+        )
+        for length in (25, 100)
+    ),
+    *(
+        Target(
+            f"MUSE base: time of a training step, sentences of {length} tokens",
+            "fairseq Transformer, equal parameters and depth",
+            "train",
+            contestants.MUSE,
+            contestants.TRANSFORMER,
+            1 / 1.1,
+            (("setting", "base"), ("length", length)),
+            inverted=True,
+        )
+        for length in (25, 100)
+    ),
+    Target(
+        "dynamic convolution, forward and backward: at every size",
+        "fairseq's Python dynamic convolution",
+        "conv",
+        conv_speed.OURS,
+        conv_speed.FAIRSEQ,
+        3.0,
+    ),
+    Target(
+        "the same: at its best",
+        "fairseq's Python dynamic convolution",
+        "conv",
+        conv_speed.OURS,
+        conv_speed.FAIRSEQ,
+        8.0,
+        pick=max,
+    ),
+    Target(
+        "MUSE base: peak memory of a training step, vocabulary 32,000",
+        "fairseq Transformer and loss",
+        "train",
+        contestants.MUSE,
+        contestants.TRANSFORMER,
+        1 / 0.6,
+        (("setting", "base"),),
+        (("vocabulary", 32_000),),
+        "bytes",
+        inverted=True,
+    ),
+)
+
+
+def format_targets(records: Sequence[Record]) -> str:
+    """Formats the table of targets: what was measured on CPUs and on GPUs, or "not measured".
+
+    Args:
+        records: of any kinds and machines.
+
+    Returns:
+        A Markdown table without the last line break.
+    """
+    lines = ["| what | against | target | CPU | GPU |", "|---|---|--:|--:|--:|"]
+    for target in TARGETS:
+        cells = [_format_result(target, target.find(records, on_cpu)) for on_cpu in (True, False)]
+        lines.append("| " + " | ".join([target.what, target.against, target.format_goal(), *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _format_result(target: Target, ratios: list[float]) -> Optional[str]:
+    if not ratios:
+        return "not measured"
+    ratio = target.pick(ratios)
+    return target.format_ratio(ratio) + (" ✓" if ratio >= target.least else " (missed)")

@@ -1,0 +1,155 @@
+"""The MUSE layer as its equations stand in the paper, one operation after the other: what fusing is measured against.
+
+Source: arXiv:1911.09483, section 2. Every matrix is a product of its own, every kernel size a convolution of its own
+from shifted copies, attention an explicit softmax with masks made in every layer. The parameters are those of the
+fused layer, so that both can be compared number by number.
+"""
+
+import math
+from typing import Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.models import FairseqEncoderDecoderModel
+from torch import Tensor, nn
+
+from muse_plugin.modules.attention import CrossAttention, SelfAttention
+from muse_plugin.modules.branch import merge_heads, split_heads
+from muse_plugin.modules.feed_forward import FeedForward
+from muse_plugin.modules.gated_conv import DynamicConv
+from muse_plugin.modules.parallel_layer import ParallelLayer
+from muse_plugin.ops.dynamic_conv import dynamic_conv
+
+
+class UnfusedLayer(nn.Module):
+    """A parallel layer of the published branches, computed plainly; for whole sentences, not step by step.
+
+    Args:
+        layer: whose parameters are used.
+        in_encoder: return the states only, as fairseq's encoder expects.
+
+    Raises:
+        ValueError: if the layer has a branch that is not published.
+    """
+
+    def __init__(self, layer: ParallelLayer, in_encoder: bool) -> None:
+        super().__init__()
+        for name, branch in layer.branches.items():
+            if type(branch) not in (SelfAttention, CrossAttention, DynamicConv, FeedForward):
+                raise ValueError(f"the unfused form knows no {type(branch).__name__}, but the layer has it as {name}.")
+        self.layer = layer
+        self.in_encoder = in_encoder
+
+    def forward(
+        self,
+        x: Tensor,
+        key_padding_mask: Optional[Tensor] = None,
+        encoder_out: Optional[Tensor] = None,
+        encoder_padding_mask: Optional[Tensor] = None,
+        causal: bool = False,
+        **_: object,
+    ):
+        """See ``ParallelLayer.forward``; returns no attention weights."""
+        layer = self.layer
+        if self.in_encoder:
+            key_padding_mask = encoder_padding_mask
+        residual = x
+        if layer.normalize_before:
+            x = layer.layer_norm(x)
+        noisy = F.dropout(x, layer.input_dropout, self.training)
+        project = _Projections(layer, x, noisy)
+        sums: dict[str, Tensor] = {}
+        for branch, weight in zip(layer.branches.values(), _output_weights(layer), strict=True):
+            if isinstance(branch, SelfAttention):
+                states = _attend(branch, project("query"), project("key"), project("value"), key_padding_mask, causal)
+            elif isinstance(branch, DynamicConv):
+                states = _convolve(branch, project(branch.projections[0].name), key_padding_mask)
+            elif isinstance(branch, CrossAttention):
+                assert encoder_out is not None
+                weights = branch.key_value_proj.weight.chunk(2), branch.key_value_proj.bias.chunk(2)
+                key, value = (F.linear(encoder_out, w, b).transpose(0, 1) for w, b in zip(*weights, strict=True))
+                states = _attend(branch, project("encoder_query"), key, value, encoder_padding_mask, False)
+            else:
+                states = branch.activation(project(branch.projections[0].name))
+                states = F.dropout(states, branch.activation_dropout, self.training)
+            result = F.linear(states, weight).transpose(0, 1)
+            sums[branch.group] = sums[branch.group] + result if branch.group in sums else result
+        for group, bias in zip(layer.groups, layer.out_proj_bias, strict=True):
+            residual = residual + F.dropout(sums[group] + bias, layer.branch_dropout, self.training)
+        if not layer.normalize_before:
+            residual = layer.layer_norm(residual)
+        return residual if self.in_encoder else (residual, None)
+
+
+class _Projections:
+    """The slices of the input projection by name, each a product of its own."""
+
+    def __init__(self, layer: ParallelLayer, x: Tensor, noisy: Tensor) -> None:
+        sizes = [p.size for p in layer.projections]
+        weights = torch.split(layer.in_proj_weight, sizes)
+        biases = torch.split(layer.in_proj_bias, sizes)
+        self._slices = {
+            p.name: (noisy if p.noisy else x, weight, bias)
+            for p, weight, bias in zip(layer.projections, weights, biases, strict=True)
+        }
+
+    def __call__(self, name: str) -> Tensor:
+        """Returns shape (B, T, size)."""
+        source, weight, bias = self._slices[name]
+        return F.linear(source, weight, bias).transpose(0, 1)
+
+
+def _output_weights(layer: ParallelLayer) -> tuple[Tensor, ...]:
+    sizes = [branch.output_size for branch in layer.branches.values()]  # type: ignore[union-attr]
+    return torch.split(layer.out_proj_weight, sizes, dim=1)  # type: ignore[arg-type]
+
+
+def _attend(
+    branch: "SelfAttention | CrossAttention",
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    padding: Optional[Tensor],
+    causal: bool,
+) -> Tensor:
+    query, key, value = (split_heads(x, branch.num_heads) for x in (query, key, value))
+    logits = query @ key.transpose(2, 3) / math.sqrt(query.shape[-1])
+    if causal:
+        future = torch.ones(logits.shape[2:], dtype=torch.bool, device=logits.device).triu(1)
+        logits = logits.masked_fill(future, -torch.inf)
+    if padding is not None:
+        logits = logits.masked_fill(padding[:, None, None], torch.finfo(logits.dtype).min / 2)
+    weights = torch.softmax(logits, dim=-1, dtype=torch.float32).to(value.dtype)
+    return merge_heads(F.dropout(weights, branch.dropout, branch.training) @ value)
+
+
+def _convolve(branch: DynamicConv, values: Tensor, padding: Optional[Tensor]) -> Tensor:
+    gate = branch.gate_weights().to(values.dtype)
+    heads = split_heads(values, branch.num_heads)
+    rows = [branch.num_heads * size for size in branch.kernel_sizes]
+    total: Optional[Tensor] = None
+    for i, weight in enumerate(torch.split(branch.kernel_weight, rows)):
+        size = branch.kernel_sizes[i]
+        taps = torch.softmax(split_heads(F.linear(values, weight), branch.num_heads), dim=-1)
+        result = dynamic_conv(
+            heads,
+            F.dropout(taps, branch.weight_dropout, branch.training),
+            padding_left=size - 1 if branch.causal else size // 2,
+            key_padding_mask=padding if branch.mask_padding else None,
+            backend="reference",
+        )
+        result = merge_heads(result) * gate[i]
+        total = result if total is None else total + result
+    assert total is not None
+    return total
+
+
+def unfuse_(model: FairseqEncoderDecoderModel) -> FairseqEncoderDecoderModel:
+    """Replaces every parallel layer of a model by its unfused form; the parameters stay the same objects.
+
+    Raises:
+        ValueError: see ``UnfusedLayer``.
+    """
+    for side, in_encoder in ((model.encoder, True), (model.decoder, False)):
+        side.layers = nn.ModuleList(UnfusedLayer(layer, in_encoder) for layer in side.layers)
+    return model

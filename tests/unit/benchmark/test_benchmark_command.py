@@ -1,0 +1,153 @@
+"""``muse-plugin benchmark`` on problems that are over in a moment."""
+
+import json
+import re
+
+import pytest
+
+from muse_plugin import cli
+from muse_plugin.benchmark.records import read_record
+
+TINY = ["--rounds", "2", "--threads", "1"]
+KINDS = {
+    "conv": ["--lengths", "4", "9", "--kernels", "3", "3+5", "--tokens", "20", "--channels", "4"],
+    "attention": ["--lengths", "4", "--tokens", "20", "--channels", "4"],
+    "loss": ["--tokens", "20", "--widths", "8", "--vocabularies", "30"],
+    "generate": ["--setting", "tiny", "--lengths", "3", "5", "--sentences", "1", "2", "--vocabulary", "50"],
+    "train": ["--setting", "tiny", "--lengths", "4", "6", "--tokens", "12", "--vocabulary", "50"],
+}
+
+
+def run(kind, path, *more):
+    assert cli.main(["benchmark", kind, *KINDS[kind], *TINY, "--json", str(path), *more]) == 0
+    return read_record(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cases", "names"),
+    [
+        ("conv", 4, ["fairseq, Python", "muse_plugin"]),
+        ("attention", 2, ["fairseq MultiheadAttention", "explicit softmax", "muse_plugin"]),
+        ("loss", 1, ["fairseq", "muse_plugin"]),
+        ("generate", 4, ["fairseq dynamic conv", "fairseq Transformer", "MUSE"]),
+    ],
+)
+def test_prints_a_row_per_case_and_writes_every_number(kind, cases, names, tmp_path, capsys):
+    record = run(kind, tmp_path / "a.json")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + cases
+    assert all(name in lines[0] for name in names)
+    assert record.kind == kind
+    assert record.settings["device"] == "cpu"
+    assert record.run["threads"]["torch"] == 1
+    assert len(record.measurements) == cases
+    for line, measurement in zip(lines[2:], record.measurements, strict=True):
+        assert list(measurement.values) == names
+        assert all(len(values) == 2 and min(values) > 0 for values in measurement.values.values())
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        assert cells[: len(measurement.case)] == [str(value) for value in measurement.case.values()]
+        assert re.fullmatch(r"\*\*\d+\.\d\d\*\*( \(\d+\.\d\d-\d+\.\d\d\))?", cells[-1])
+
+
+def test_training_is_measured_in_time_and_memory(tmp_path, capsys):
+    record = run("train", tmp_path / "a.json", "--without", "fairseq dynamic conv")
+    names = ["fairseq Transformer", "MUSE, unfused form", "MUSE, fairseq's loss", "MUSE", "MUSE-simple"]
+    assert [list(m.values) for m in record.measurements] == [names, names]
+    assert record.measurements[0].work == {"tokens": 12}
+    memory = run("train", tmp_path / "b.json", "--memory", "--without", *names[1:3])
+    assert {m.unit for m in memory.measurements} == {"bytes"}
+    for measurement in memory.measurements:
+        for name, (peak,) in measurement.values.items():
+            assert 10 * 2**20 < peak < 80 * 2**20, name  # 1 to 2 million weights, twice Adam's state, gradients
+    assert "[MiB]" in capsys.readouterr().out
+
+
+def test_memory_of_the_loss_counts_scores_and_gradients(tmp_path):
+    arguments = ["benchmark", "loss", "--memory", "--tokens", "4000", "--widths", "8", "--vocabularies", "4000"]
+    assert cli.main([*arguments, "--json", str(tmp_path / "a.json")]) == 0
+    (measurement,) = read_record(tmp_path / "a.json").measurements
+    scores = 4 * 4000 * 4000
+    assert measurement.values["fairseq"][0] > 2 * scores
+    assert measurement.values["muse_plugin"][0] < 0.5 * scores
+
+
+def test_report_shows_every_table_the_targets_and_how_cost_grows(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
+    paths = []
+    for kind in ("generate", "train", "conv"):
+        paths.append(tmp_path / f"{kind}.json")
+        run(kind, paths[-1])
+    (tmp_path / "figures").mkdir()
+    output = tmp_path / "BENCHMARKS.md"
+    words = ["benchmark", "report", *map(str, paths), "--output", str(output), "--figures", str(tmp_path / "figures")]
+    assert cli.main(words) == 0
+    text = output.read_text()
+    for title in ("Targets", "Decoding", "Training step", "Dynamic convolution", "Self-attention"):
+        assert f"\n## {title}\n" in text
+    assert "## Self-attention" in text
+    assert text.count("Not measured.") == 2  # attention and loss
+    assert re.search(
+        r"fairseq's Python dynamic convolution \| >= 3\.00x \| \d+\.\d\dx( ✓| \(missed\)) \| not measured", text
+    )
+    assert "![Decoding: how its cost grows with the length of sentences](figures/generate.svg)" in text
+    assert (tmp_path / "figures" / "train.svg").read_text().startswith("<?xml")
+    assert f"wrote {output}" in capsys.readouterr().out
+    rows = [line for line in text.splitlines() if line.startswith("| tiny | 2 | 5 |")]
+    assert len(rows) == 1
+    before = output.read_bytes()
+    assert cli.main(words) == 0
+    assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "measurements": [{}]}'])
+def test_report_refuses_other_files(tmp_path, capsys, content):
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    assert cli.main(["benchmark", "report", str(path), "--output", str(tmp_path / "b.md")]) == 2
+    message = capsys.readouterr().err
+    assert f"{path} must be what 'muse-plugin benchmark KIND --json FILE' writes, but it cannot be read" in message
+    assert not (tmp_path / "b.md").exists()
+
+
+def test_report_names_a_missing_file_and_a_missing_folder(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    words = ["benchmark", "report", str(path), "--output", str(tmp_path / "b.md")]
+    assert cli.main(words) == 2
+    assert f"there is no {path}; 'muse-plugin benchmark KIND --json {path}' writes it." in capsys.readouterr().err
+    run("loss", path)
+    assert cli.main([*words, "--figures", str(tmp_path / "none")]) == 2
+    assert "--figures must be a folder that exists, but got" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--rounds", "0"], "--rounds: must be at least 1, but got 0"),
+        (["--device", "cuda"], "--device: must be a device that PyTorch can use, but got cuda and there is no GPU"),
+        (["--device", "tpux"], "--device: must be cpu, cuda or cuda:N, but got tpux"),
+        (["--json", "/no/such/folder/a.json"], "--json must lie in a folder that exists, but got"),
+        (["--kernels", "3+x"], "--kernels"),
+    ],
+)
+def test_bad_flags_are_refused_before_anything_is_measured(words, sentence, capsys, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli.main(["benchmark", "conv", *words]) == 2
+    captured = capsys.readouterr()
+    assert sentence in captured.err
+    assert captured.out == ""
+
+
+def test_the_record_names_the_command_and_the_machine(tmp_path):
+    from helpers import REPOSITORY, run_python
+
+    code = "import sys; sys.argv[0] = 'muse-plugin'; from muse_plugin import cli; sys.exit(cli.main())"
+    words = ["benchmark", "loss", *KINDS["loss"], *TINY, "--json", str(tmp_path / "a.json")]
+    result = run_python(code, *words, cwd=REPOSITORY)
+    assert result.returncode == 0, result.stderr
+    content = json.loads((tmp_path / "a.json").read_text())
+    expected = " ".join(["muse-plugin", "benchmark", "loss", *KINDS["loss"], *TINY])
+    assert content["command"] == expected
+    assert content["run"]["versions"]["torch"]
+    assert "json" not in content["settings"]

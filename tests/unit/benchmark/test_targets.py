@@ -1,0 +1,79 @@
+import pytest
+
+from muse_plugin.benchmark import contestants
+from muse_plugin.benchmark.measurement import Measurement, Spread
+from muse_plugin.benchmark.records import Record
+from muse_plugin.benchmark.tables import format_ratio, format_table, format_value
+from muse_plugin.benchmark.targets import TARGETS, format_targets
+
+RUN: dict = {}
+
+
+def find_row(text, start):
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| {start}")]
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def decoding(sentences, seconds, device="cpu", length=25):
+    values = {contestants.TRANSFORMER: [2.0], contestants.SIMPLE: [seconds]}
+    case = {"setting": "six_layers", "sentences": sentences, "length": length}
+    return Record("generate", "", {"device": device}, RUN, [Measurement(case, contestants.TRANSFORMER, values)])
+
+
+@pytest.mark.parametrize(("seconds", "result"), [(1.0, "2.00x ✓"), (1.5, "1.33x (missed)"), (1.25, "1.60x ✓")])
+def test_result_is_compared_with_the_target(seconds, result):
+    text = format_targets([decoding(1, seconds), decoding(32, 0.1), decoding(1, 0.1, length=50)])
+    row = find_row(text, "MUSE-simple, 6+6 layers")
+    assert row[2:] == [">= 1.60x", result, "not measured"]
+
+
+def test_gpus_have_a_column_of_their_own():
+    row = find_row(format_targets([decoding(1, 1.0, device="NVIDIA X")]), "MUSE-simple, 6+6 layers")
+    assert row[3:] == ["not measured", "2.00x ✓"]
+
+
+def test_nothing_is_claimed_without_records():
+    lines = format_targets([]).splitlines()[2:]
+    assert len(lines) == len(TARGETS) == 13
+    assert all(line.endswith("| not measured | not measured |") for line in lines)
+
+
+def test_time_may_be_compared_the_other_way_round():
+    values = {contestants.TRANSFORMER: [1.0], contestants.MUSE: [1.05], contestants.MUSE_UNFUSED: [2.1]}
+    case = {"setting": "base", "length": 100}
+    record = Record("train", "", {"device": "cpu"}, RUN, [Measurement(case, contestants.TRANSFORMER, values)])
+    text = format_targets([record])
+    assert find_row(text, "MUSE base: time of a training step, sentences of 100")[2:4] == ["<= 1.10x", "1.05x ✓"]
+    assert find_row(text, "MUSE base: training step, sentences of 100")[2:4] == [">= 1.50x", "2.00x ✓"]
+    assert find_row(text, "MUSE base: training step, sentences of 25")[3] == "not measured"
+
+
+def test_the_worst_and_the_best_size_of_the_convolution_count():
+    cases = [
+        Measurement({"length": n}, "fairseq, Python", {"fairseq, Python": [n], "muse_plugin": [1.0]}) for n in (2, 9)
+    ]
+    text = format_targets([Record("conv", "", {"device": "cpu"}, RUN, cases)])
+    assert find_row(text, "dynamic convolution, forward and backward")[3] == "2.00x (missed)"
+    assert find_row(text, "the same: at its best")[3] == "9.00x ✓"
+
+
+def test_memory_counts_for_a_vocabulary_of_32000_only():
+    values = {contestants.TRANSFORMER: [100.0], contestants.MUSE: [59.0]}
+    measured = Measurement({"setting": "base", "length": 25}, contestants.TRANSFORMER, values, "bytes")
+    for vocabulary, result in ((32_000, "0.59x ✓"), (10_000, "not measured")):
+        record = Record("train", "", {"device": "cpu", "vocabulary": vocabulary}, RUN, [measured])
+        assert find_row(format_targets([record]), "MUSE base: peak memory")[2:4] == ["<= 0.60x", result]
+
+
+def test_table_has_units_three_digits_and_the_spread_of_ratios():
+    measured = Measurement({"length": 5, "mask": "causal"}, "a", {"a": [0.002, 0.004], "b": [0.001, 0.004]})
+    assert format_table([measured]).splitlines() == [
+        "| length | mask | a [ms] | b [ms] | ratio |",
+        "|--:|--:|--:|--:|--:|",
+        "| 5 | causal | 3.00 | 2.50 | **1.50** (1.00-2.00) |",
+    ]
+    assert format_table([measured], has_header=False).count("\n") == 0
+    spread = [format_value(Spread(x, x, x), "seconds") for x in (0.00123, 0.0123, 0.123, 1.234, 0.09996)]
+    assert spread == ["1.23", "12.3", "123", "1,234", "100"]
+    assert format_value(Spread(3 * 2**19, 0, 0), "bytes") == "1.50"
+    assert format_ratio(Spread(1.0, 1.0, 1.001)) == "**1.00**"
