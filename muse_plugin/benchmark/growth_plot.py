@@ -7,7 +7,7 @@ from typing import Any
 from muse_plugin.benchmark.records import Record
 from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
 
-# By panel, then by contestant: points (length, microseconds per token).
+# By panel, then by contestant: points (length, milliseconds per token).
 Curves = dict[str, dict[str, list[tuple[int, float]]]]
 
 
@@ -18,7 +18,7 @@ def collect(records: Iterable[Record]) -> Curves:
         records: of the benchmarks "generate" or "train".
 
     Returns:
-        Microseconds per token against length; empty if no panel has two lengths.
+        Milliseconds per token against length; empty if no panel has two lengths.
     """
     panels: Curves = {}
     for record in records:
@@ -33,7 +33,7 @@ def collect(records: Iterable[Record]) -> Curves:
                 title += f", {record.settings['device']}"
             panel = panels.setdefault(title, {})
             for name in measurement.values:
-                cost = 1e6 * measurement.spread(name).median / measurement.work["tokens"]
+                cost = 1e3 * measurement.spread(name).median / measurement.work["tokens"]
                 points = dict(panel.get(name, []))
                 points[case["length"]] = cost
                 panel[name] = sorted(points.items())
@@ -61,7 +61,7 @@ def draw(path: Path, panels: Curves, kind: str) -> None:
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes in grid[:, 0]:
-            axes.set_ylabel("µs per token")
+            axes.set_ylabel("ms per token")
         for axes in grid[-1]:
             what = "source and translation" if kind == "generate" else "source and target"
             axes.set_xlabel(f"tokens of {what}")
@@ -86,9 +86,9 @@ def _draw_panel(axes: Any, title: str, panel: dict[str, list[tuple[int, float]]]
         axes.plot([x for x, _ in points], [y for _, y in points], label=name, **style)
     lengths = sorted({x for points in panel.values() for x, _ in points})
     axes.set_xscale("log")
-    axes.set_yscale("log")
     axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.minorticks_off()
+    axes.tick_params(axis="x", which="minor", length=0)
+    axes.set_ylim(bottom=0.0)
     axes.set_title(title, fontsize=9)
     axes.grid(**GRID)
     axes.set_axisbelow(True)

@@ -128,6 +128,14 @@ def build_layer(layer_class, cfg, side: str, number: int) -> nn.Module:
         normalize_before=own.normalize_before,
     )
     layer.linear_backend = linear_backend(cfg)
+    if cfg.compile_layers:
+        layer.compile_training(recompute=cfg.checkpoint_activations)
+        if fsdp_wrap(layer, min_num_params=0) is not layer:
+            raise NotImplementedError(
+                "--compile-layers does not go with parameters that are split among GPUs, but got "
+                "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
+            )
+        return layer
     if cfg.checkpoint_activations:
         layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
         return fsdp_wrap(layer, min_num_params=0)

@@ -136,6 +136,13 @@ class MuseConfig(FairseqDataclass):
     tie_adaptive_proj: bool = _flag(False, "tie the adaptive softmax's tail projections")
     checkpoint_activations: bool = _flag(False, "recompute activations in the backward pass to save memory")
     offload_activations: bool = _flag(False, "keep checkpointed activations in CPU memory")
+    compile_layers: bool = _flag(
+        False,
+        "train the layers through torch.compile: meant for GPUs, where it needs Triton; on a CPU it needs a C++ "
+        "compiler and was slower. The first updates take minutes. Evaluation, generation and checkpoints are not "
+        "affected, and a run may go on with or without it; results agree up to rounding, but dropout may draw other "
+        "random numbers",
+    )
     min_params_to_wrap: int = _flag(
         DEFAULT_MIN_PARAMS_TO_WRAP, "smallest layer, in parameters, that --ddp-backend=fully_sharded wraps"
     )
@@ -295,6 +302,11 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
         faults += _side_faults(cfg, side)
     for kind in ("", "attention_", "activation_", "branch_", "input_", "weight_"):
         faults += _rate_faults(cfg, f"{kind}dropout")
+    if cfg.compile_layers and cfg.offload_activations:
+        faults.append(
+            "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "
+            "drop one of them."
+        )
     if cfg.share_all_embeddings and source_dictionary != target_dictionary:
         faults.append(
             "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "

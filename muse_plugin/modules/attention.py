@@ -77,13 +77,16 @@ def attend(
         The output, shape (B, H, T, D), and the weights, shape (B, H, T, S) in float32 or float64, or None.
     """
     length, keys = query.shape[2], key.shape[2]
+    if length <= 1:
+        causal = False  # there is no future
     simple_causal = causal and length == keys and bias is None and not need_weights
-    if causal and length > 1 and not simple_causal:
+    if causal and not simple_causal:
         future = causal_bias(length, keys, query)
         bias = future if bias is None else bias + future
     if not need_weights:
-        is_causal = simple_causal and length > 1
-        out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout, is_causal=is_causal)
+        out = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, dropout_p=dropout, is_causal=simple_causal
+        )
         return out, None
     logits = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
     if bias is not None:

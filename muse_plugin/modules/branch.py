@@ -23,12 +23,15 @@ class Projection:
         size: number of rows, i.e. width of the projected vector.
         noisy: whether input dropout acts on what this slice reads.
         cached: whether step-by-step decoding keeps the history of this slice.
+        transient: whether no gradient needs this slice itself: in training it is a product of its own, so that its
+            memory is free as soon as the branch has read it, and does not stay with that of the other slices.
     """
 
     name: str
     size: int
     noisy: bool = False
     cached: bool = False
+    transient: bool = False
 
 
 @dataclass

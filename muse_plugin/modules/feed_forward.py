@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -38,7 +39,8 @@ class FeedForward(Branch):
         self.activation = activation
         self.activation_dropout = activation_dropout
         self.output_size = embed_dim if share_value else ffn_embed_dim
-        hidden = Projection("ffn_hidden", ffn_embed_dim)
+        # The gradient of ReLU needs its result only.
+        hidden = Projection("ffn_hidden", ffn_embed_dim, transient=activation in (F.relu, torch.relu))
         if share_value:
             hidden = Projection("value", embed_dim, noisy=True, cached=True)
         self.projections = (hidden,)

@@ -183,7 +183,7 @@ class DynamicConv(_HeadConv):
         if self.mask_padding and context.key_padding_mask is not None:
             values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
         taps = taps.to(values.dtype).transpose(1, 2)  # (B, H, T, sizes or 1, window)
-        results = [self._convolve_window(values, part.squeeze(3)) for part in taps.split(1, dim=3)]
+        results = [self._convolve_window(values, part.squeeze(3)) for part in torch.split(taps, 1, dim=3)]
         return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
 
     def _convolve_window(self, values: Tensor, taps: Tensor) -> Tensor:

@@ -8,12 +8,14 @@ it in one residual sum, followed by one layer norm. A branch is a class in ``att
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from muse_plugin.modules import compiled_layer
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache
@@ -39,6 +41,10 @@ class ParallelLayer(InferenceForm):
     Raises:
         ValueError: if no branch reads the input projection, or if two ask for slices of one name and different kinds.
     """
+
+    # Layers of the same name share compiled code; None runs the layer as it is written.
+    _compiled_as: str | None = None
+    _recomputes = False
 
     def __init__(
         self,
@@ -71,9 +77,24 @@ class ParallelLayer(InferenceForm):
         self.out_proj_bias = nn.Parameter(torch.zeros(len(self.groups), embed_dim))
         self.layer_norm = nn.LayerNorm(embed_dim)
         self.linear_backend = "auto"  # of PackedLinear, in the inference form
-        self._noisy_count = sum(p.noisy for p in self.projections)
         self._cached = [p.name for p in self.projections if p.cached]
+        # Neighbouring slices that are one product, where (input dropout acts, transient slices stand alone).
+        self._runs = {
+            (drops, frees): _group(self.projections, drops, frees) for drops in (False, True) for frees in (False, True)
+        }
         self.reset_parameters()
+
+    def compile_training(self, recompute: bool = False) -> None:
+        """Runs training through torch.compile from now on. Parameters, their names and checkpoints stay what they are.
+
+        Evaluation, step-by-step decoding and batches of one sentence or one token run as they are written. Layers of
+        one make share compiled code, which is made anew for other dtypes, for batches without padding where there was
+        some, and at most a few times for other sizes.
+
+        Args:
+            recompute: activation checkpointing: keep the input only, and compute the layer again for the gradients.
+        """
+        self._compiled_as, self._recomputes = repr(self), recompute
 
     def reset_parameters(self) -> None:
         """Draws both projections slice by slice, with the bounds of the published program; biases are zero.
@@ -120,6 +141,9 @@ class ParallelLayer(InferenceForm):
         Returns:
             The new x, shape (T, B, C), and the weights, shape (H, B, T, S_enc), or None.
         """
+        if self._compiled_as is not None and cache is None and not need_weights and self._trains():
+            biases = (key_padding_bias, encoder_padding_bias)
+            return self._train(x, key_padding_mask, encoder_out, encoder_padding_mask, *biases, causal), None
         context = LayerContext(
             length=x.shape[0],
             key_padding_mask=key_padding_mask,
@@ -131,34 +155,46 @@ class ParallelLayer(InferenceForm):
             causal=causal,
             need_weights=need_weights,
         )
+        return self.compute(x, context), context.attention_weights
+
+    def compute(self, x: Tensor, context: LayerContext) -> Tensor:
+        """What ``forward`` does, once the arguments are gathered in ``context``."""
         residual = x
         if self.normalize_before:
             x = self.layer_norm(x)
-        projected = self._project_in(x, cache)
+        projected = self._project_in(x, context.cache)
         outputs = [branch(projected, context).transpose(0, 1) for branch in self._branches()]
         x = residual + self._project_out(outputs)
-        if not self.normalize_before:
-            x = self.layer_norm(x)
-        return x, context.attention_weights
+        return x if self.normalize_before else self.layer_norm(x)
+
+    def _trains(self) -> bool:
+        return self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+    def _train(self, x: Tensor, *rest: Tensor | bool | None) -> Tensor:
+        run: Callable[..., Tensor] = compiled_layer.compute_layer
+        sizes = [size for tensor in (x, rest[1]) if isinstance(tensor, Tensor) for size in tensor.shape[:2]]
+        if min(sizes) > 1:  # torch.compile makes separate code for sizes of 1
+            assert self._compiled_as is not None
+            run = compiled_layer.compile_for(self._compiled_as, x.device.type, compiled_layer.COMPILER)
+        x = x.contiguous()  # the embedded input has other strides than what layers return
+        if self._recomputes:
+            return checkpoint(run, self, x, *rest, use_reentrant=False)  # type: ignore[no-any-return]
+        return run(self, x, *rest)
 
     def _project_in(self, x: Tensor, cache: LayerCache | None) -> dict[str, Tensor]:
-        """One product for all branches, or two where input dropout separates them; each (B, T or S, size)."""
+        """One product for all branches; several where training separates them. Each slice is (B, T or S, size)."""
         if self.packed is not None:
             return self.packed.project_in(x, cache)  # type: ignore[no-any-return]
-        noisy = x
-        runs = [(x, self.projections)]
-        weights: tuple[Tensor, ...] = (self.in_proj_weight,)
-        biases: tuple[Tensor, ...] = (self.in_proj_bias,)
-        if self.training and self.input_dropout > 0:
-            noisy, count = F.dropout(x, self.input_dropout), self._noisy_count
-            runs = [(noisy, self.projections[:count]), (x, self.projections[count:])]
-            rows = [sum(p.size for p in projections) for _, projections in runs]
-            weights, biases = torch.split(self.in_proj_weight, rows), torch.split(self.in_proj_bias, rows)
+        drops = self.training and self.input_dropout > 0
+        noisy = F.dropout(x, self.input_dropout) if drops else x
+        runs = self._runs[drops, self.training and torch.is_grad_enabled()]
+        rows = [sum(p.size for p in run) for run in runs]
+        weights, biases = torch.split(self.in_proj_weight, rows), torch.split(self.in_proj_bias, rows)
         projected = {"input": noisy.transpose(0, 1)}
-        for (source, projections), weight, bias in zip(runs, weights, biases, strict=True):
-            if projections:
-                slices = torch.split(F.linear(source, weight, bias), [p.size for p in projections], dim=-1)
-                projected.update((p.name, part.transpose(0, 1)) for p, part in zip(projections, slices, strict=True))
+        for run, weight, bias in zip(runs, weights, biases, strict=True):
+            product = F.linear(noisy if run[0].noisy else x, weight, bias)
+            slices = torch.split(product, [p.size for p in run], dim=-1)
+            projected.update((p.name, part.transpose(0, 1)) for p, part in zip(run, slices, strict=True))
         if cache is not None:
             for name in self._cached:
                 projected[name] = cache.extend(name, projected[name])
@@ -233,6 +269,12 @@ class _PackedProjections:
             parts = torch.split(history, [self.sizes[name] for name in self.cached], dim=-1)
             projected.update(zip(self.cached, parts, strict=True))
         return projected
+
+
+def _group(projections: list[Projection], drops: bool, frees: bool) -> list[list[Projection]]:
+    keys = [(p.noisy and drops, p.transient and frees) for p in projections]
+    starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
+    return [projections[i:j] for i, j in zip(starts, [*starts[1:], len(keys)], strict=True)]
 
 
 def _collect(branches: list[Branch]) -> list[Projection]:

@@ -2,7 +2,8 @@
 
 Source: Wu et al. 2019 (arXiv:1901.10430) as used by Zhao et al. 2019 (arXiv:1911.09483, section 2). The meaning is
 written down once, in ``_reference``; the other back ends compute the same numbers faster. ``modules/gated_conv.py``
-predicts the taps. Read next: ``dynamic_conv_cpu.py``, ``dynamic_conv_triton.py``, ``dynamic_conv_fairseq.py``.
+predicts the taps. Read next: ``dynamic_conv_band.py``, ``dynamic_conv_cpu.py``, ``dynamic_conv_triton.py``,
+``dynamic_conv_fairseq.py``, and for torch.compile ``dynamic_conv_compiled.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from muse_plugin.ops import dynamic_conv_compiled
+from muse_plugin.ops.dynamic_conv_band import multiply_band, prefers_band
 from muse_plugin.ops.dynamic_conv_cpu import sum_rows
 
 logger = logging.getLogger(__name__)
@@ -24,11 +27,9 @@ _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _has_logged = False
 
 BACKENDS = ("auto", "reference", "band", "taps", "triton", "fairseq_cuda")
+# What "auto" stands for on a CPU under torch.compile: the choice is made when the compiled code runs.
+_CHOSEN_LATER = "band or taps"
 
-# On a CPU, "band" is faster in sentences that are little longer than the kernel, and for small jobs, where "taps" takes
-# longer to prepare than to compute (float32, 4 heads of 96 channels, one thread, torch 2.13).
-_BAND_EXTRA_POSITIONS = 20
-_BAND_CELLS = 80_000  # of all band matrices together
 # Where neither "taps" nor "triton" runs: the band matrix costs T products per channel, the reference K passes over the
 # values. They were equal at about this many positions per tap on a CPU; on a GPU this is a guess.
 _BAND_POSITIONS_PER_TAP = 25
@@ -168,10 +169,12 @@ def _check(
 
 
 def _choose_backend(values: Tensor, kernels: _Kernels) -> str:
-    batch, heads, length, kernel_size = kernels.taps.shape
+    length, kernel_size = kernels.taps.shape[2:]
     if values.device.type == "cpu":
-        short = length <= kernel_size + _BAND_EXTRA_POSITIONS or batch * heads * length * length <= _BAND_CELLS
-        return "band" if short else "taps"
+        if torch.compiler.is_compiling():
+            return _CHOSEN_LATER
+        window = max(kernels.lefts) + 1 + _look_ahead(kernels)
+        return "band" if prefers_band(values, length, window) else "taps"
     if values.device.type == "cuda" and values.dtype != torch.float64:
         if not _HAS_TRITON:
             _log_missing_triton()
@@ -207,22 +210,23 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
             )
         from muse_plugin.ops import dynamic_conv_triton
 
+        if torch.compiler.is_compiling():
+            return dynamic_conv_compiled.convolve_with_triton(values, *kernels, padding)
         return dynamic_conv_triton.conv(values, *kernels, padding)
-    if backend == "taps":
-        if values.device.type != "cpu":
-            raise RuntimeError(f"the back end taps runs on the CPU only, but got {values.device}; use backend='auto'.")
-        merged, left = _merge(kernels, values.dtype)
-        return sum_rows(values, merged, left - (values.shape[2] - merged.shape[2]), padding)
-    if padding is not None:
-        values = values.masked_fill(padding[:, None, :, None], 0.0)
     if backend == "reference":
-        return _reference(values, kernels)
+        return _reference(values if padding is None else values.masked_fill(padding[:, None, :, None], 0.0), kernels)
+    if backend == "taps" and values.device.type != "cpu":
+        raise RuntimeError(f"the back end taps runs on the CPU only, but got {values.device}; use backend='auto'.")
     merged, left = _merge(kernels, values.dtype)
     if backend == "fairseq_cuda":
         from muse_plugin.ops import dynamic_conv_fairseq
 
+        values = values if padding is None else values.masked_fill(padding[:, None, :, None], 0.0)
         return dynamic_conv_fairseq.conv(values, merged, left)
-    return _band(values, merged, left - (values.shape[2] - merged.shape[2]))
+    first = left - (values.shape[2] - merged.shape[2])
+    if values.device.type == "cpu" and torch.compiler.is_compiling():
+        return dynamic_conv_compiled.convolve_on_cpu(values, merged, first, padding, backend)
+    return (multiply_band if backend == "band" else sum_rows)(values, merged, first, padding)
 
 
 def _reference(values: Tensor, kernels: _Kernels) -> Tensor:
@@ -274,17 +278,3 @@ def _merge(kernels: _Kernels, dtype: torch.dtype) -> tuple[Tensor, int]:
         merged = padded if merged is None else merged + padded
     assert merged is not None
     return merged, left
-
-
-def _band(values: Tensor, taps: Tensor, left: int) -> Tensor:
-    """Spreads the taps over a (T, S) band matrix and multiplies once. The window of query t starts at t - left."""
-    batch, heads, length, kernel_size = taps.shape
-    positions = values.shape[2]
-    if length == 1:
-        band = taps
-    else:
-        # Rows of width T + K, read back with width T + K - 1: each row moves one column further right.
-        width = length + kernel_size - 1
-        skewed = F.pad(taps, (0, length)).reshape(batch, heads, length * (width + 1))
-        band = skewed[..., : length * width].reshape(batch, heads, length, width)
-    return torch.matmul(band[..., left : left + positions], values)

@@ -4,17 +4,24 @@ A query adds up a few rows of the values, each times its tap. That is what ``emb
 index, and PyTorch's kernel for it (FBGEMM's on x86) keeps the sum in registers: several times as fast as a product with
 a band matrix, and as fast in long sentences as in short ones. The gradient of the values is the same product with
 re-ordered taps; that of the taps is one dot product per tap, a sampled matrix product.
+
+Moving the values costs as much as computing. Rows are therefore read where they lie, as a slice of the layer's
+projections, and results are written with time as the first axis, as the layers want them.
 """
 
 from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+# Index tensors are the same in all layers of one side, forward and backward: the last ones are kept.
+_PLANS = 4
+_NUMBERS = 8
 
 
 def sum_rows(values: Tensor, taps: Tensor, left: int, padding: Tensor | None) -> Tensor:
@@ -28,46 +35,119 @@ def sum_rows(values: Tensor, taps: Tensor, left: int, padding: Tensor | None) ->
         padding: bool, shape (B, S), true where the values count as zero; None if nowhere.
 
     Returns:
-        Tensor of shape (B, H, T, D) in the dtype of ``values``, added up in float32, or float64 for float64.
+        Tensor of shape (B, H, T, D) in the dtype of ``values``, added up in float32, or float64 for float64; in memory
+        as (T, B, H, D).
     """
     result: Tensor = _SumRows.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
     return result
 
 
+def sum_rows_gradients(
+    grad: Tensor,
+    values: Tensor,
+    taps: Tensor,
+    left: int,
+    padding: Tensor | None,
+    needs_values: bool = True,
+    needs_taps: bool = True,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of ``sum_rows`` from its inputs.
+
+    Args:
+        grad: gradient of the result, shape (B, H, T, D).
+        values: see ``sum_rows``, as are the next three.
+        taps: see ``sum_rows``.
+        left: see ``sum_rows``.
+        padding: see ``sum_rows``.
+        needs_values: whether to compute the first gradient.
+        needs_taps: whether to compute the second.
+
+    Returns:
+        The gradients of ``values`` and of ``taps``, None for one that is not needed; in memory with time first.
+    """
+    plan = _make_plan(taps.shape[2], values.shape[2], taps.shape[3], left)
+    grad_rows = _copy_rows(grad, None)
+    grad_values = grad_taps = None
+    if needs_taps:
+        products = _multiply(grad_rows, _find_rows(values, padding), plan)
+        grad_taps = plan.collect(products).to(taps.dtype).permute(1, 2, 0, 3)
+    if needs_values:
+        weights = plan.transpose(_time_first(taps, grad_rows.matrix.dtype))
+        grad_values = _add(grad_rows, weights, plan, backwards=True)
+        if padding is not None:
+            grad_values.masked_fill_(padding.t()[:, :, None, None], 0.0)
+        grad_values = grad_values.to(values.dtype).permute(1, 2, 0, 3)
+    return grad_values, grad_taps
+
+
 class _SumRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, taps: Tensor, left: int, padding: Tensor | None) -> Tensor:
-        plan = _Plan(taps.shape[2], values.shape[2], taps.shape[3], left)
-        rows = plan.make_rows(values)
-        if padding is not None:
-            rows[:, :, : plan.positions].masked_fill_(padding[:, None, :, None], 0.0)
-        weights = plan.lay_out(taps.detach().to(rows.dtype))
-        ctx.save_for_backward(rows, weights, padding)
-        ctx.plan, ctx.dtypes = plan, (values.dtype, taps.dtype)
-        return _add(rows, plan.sources(), weights).to(values.dtype)
+        ctx.save_for_backward(values, taps, padding)
+        ctx.left = left
+        plan = _make_plan(taps.shape[2], values.shape[2], taps.shape[3], left)
+        rows = _find_rows(values, padding)
+        out = _add(rows, plan.lay_out(_time_first(taps, rows.matrix.dtype)), plan)
+        return out.to(values.dtype).permute(1, 2, 0, 3)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        rows, weights, padding = ctx.saved_tensors
-        plan: _Plan = ctx.plan
-        grad_rows = plan.make_rows(grad)
-        grad_values = grad_taps = None
-        if ctx.needs_input_grad[1]:
-            grad_taps = plan.collect(_multiply(grad_rows, rows, plan.sources())).to(ctx.dtypes[1])
-        if ctx.needs_input_grad[0]:
-            grad_values = _add(grad_rows, plan.queries(), plan.transpose(weights))
-            if padding is not None:
-                grad_values.masked_fill_(padding[:, None, :, None], 0.0)
-            grad_values = grad_values.to(ctx.dtypes[0])
-        return grad_values, grad_taps, None, None
+        values, taps, padding = ctx.saved_tensors
+        needs = ctx.needs_input_grad[:2]
+        return *sum_rows_gradients(grad, values, taps, ctx.left, padding, *needs), None, None
+
+
+class _Rows(NamedTuple):
+    """Where the rows of a tensor (B, H, S, D) are in a matrix of rows of D numbers.
+
+    Attributes:
+        matrix: shape (rows, D), contiguous, at least float32.
+        shape: (S, B, H).
+        steps: by how many rows of the matrix one step along S, B and H goes further.
+        start: the row of the first position.
+    """
+
+    matrix: Tensor
+    shape: tuple[int, int, int]
+    steps: tuple[int, int, int]
+    start: int
+
+
+def _find_rows(x: Tensor, padding: Tensor | None) -> _Rows:
+    """Finds the rows of x where it lies in memory; copies them where that is no matrix, or where padding is zero."""
+    x = x.detach()
+    batch, heads, count, channels = x.shape
+    numbers = (x.stride(2), x.stride(0), x.stride(1), x.storage_offset())
+    wide = x.dtype in (torch.float32, torch.float64)
+    if padding is not None or not wide or x.stride(3) != 1 or any(number % channels for number in numbers):
+        return _copy_rows(x, padding)
+    *steps, start = (number // channels for number in numbers)
+    last = start + sum(step * (size - 1) for step, size in zip(steps, (count, batch, heads), strict=True))
+    matrix = x.as_strided((last + 1, channels), (channels, 1), 0)
+    return _Rows(matrix, (count, batch, heads), (steps[0], steps[1], steps[2]), start)
+
+
+def _copy_rows(x: Tensor, padding: Tensor | None) -> _Rows:
+    """The rows of x in the order (S, B, H), with zeros at padding; a copy unless they lie like that."""
+    batch, heads, count, channels = x.shape
+    rows = _time_first(x, torch.promote_types(x.dtype, torch.float32))
+    if padding is not None:
+        rows = rows.masked_fill(padding.t()[:, :, None, None], 0.0)
+    return _Rows(rows.view(-1, channels), (count, batch, heads), (batch * heads, heads, 1), 0)
+
+
+def _time_first(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, H, T, D) -> (T, B, H, D), contiguous."""
+    return x.detach().permute(2, 0, 1, 3).to(dtype).contiguous()
 
 
 class _Plan:
-    """Which rows belong together; the same for all sentences and heads.
+    """Which positions belong together; the same for all sentences and heads. Tensors have time as their first axis.
 
-    A query reads the rows of its window; a row of zeros behind those of the sentence stands for what lies outside.
-    Where the window is wider than the sentence, a query reads the whole sentence: that is less to read.
+    A query reads the positions of its window; what lies outside the sentence has weight zero and stands for the nearest
+    position, which the window holds. Where the window is wider than the sentence, a query reads the whole sentence:
+    that is less to read.
     """
 
     def __init__(self, length: int, positions: int, kernel_size: int, left: int) -> None:
@@ -77,64 +157,55 @@ class _Plan:
         self.kernel_size, self.left = kernel_size, left - self.first
         self.length, self.positions, self.width = length, positions, self.last - self.first
         self.whole = self.width > positions
-
-    def make_rows(self, x: Tensor) -> Tensor:
-        """A contiguous copy of x, shape (B, H, rows, D), at least float32, with the row of zeros where it is needed."""
-        batch, heads, count, channels = x.shape
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        rows = torch.empty(batch, heads, count + (not self.whole), channels, dtype=dtype)
-        rows[:, :, :count] = x.detach()
-        rows[:, :, count:] = 0.0
-        return rows
-
-    def sources(self) -> Tensor:
-        """The rows of values that each query reads, shape (T, columns)."""
         if self.whole:
-            return torch.arange(self.positions).expand(self.length, -1)
-        rows = torch.arange(self.length)[:, None] + (torch.arange(self.width) - self.left)
-        return rows.masked_fill_((rows < 0) | (rows >= self.positions), self.positions)
-
-    def queries(self) -> Tensor:
-        """The queries that read each position, shape (S, columns)."""
-        if self.whole:
-            return torch.arange(self.length).expand(self.positions, -1)
-        rows = torch.arange(self.positions)[:, None] + (torch.arange(self.width) + self.left - self.width + 1)
-        return rows.masked_fill_((rows < 0) | (rows >= self.length), self.length)
+            self.sources = torch.arange(positions).expand(length, -1)
+            self.queries = torch.arange(length).expand(positions, -1)
+            return
+        window = torch.arange(self.width)
+        sources = torch.arange(length)[:, None] + (window - self.left)
+        self.sources = sources.clamp(0, positions - 1)  # shape (T, columns)
+        self.outside = sources != self.sources
+        # The queries that read each position, shape (S, columns).
+        self.queries = torch.arange(positions)[:, None] + (window + self.left - self.width + 1)
+        self.queries.clamp_(0, length - 1)
 
     def lay_out(self, taps: Tensor) -> Tensor:
-        """Taps (B, H, T, K) -> the weights of ``sources``, shape (B, H, T, columns), contiguous."""
+        """Taps (T, B, H, K) -> the weights of ``sources``, shape (T, B, H, columns), contiguous."""
         taps = taps[..., self.first : self.last]
         if not self.whole:
-            return taps.contiguous()
-        before = self.length - 1 - self.left
-        padded = _pad(taps, 3, before, self.positions + self.left - self.width)
-        # Rows read back with one column less than they have: each row moves one column further right.
-        return _reread(padded, self.length, self.positions, padded.shape[3] - 1, 1, self.left + before).contiguous()
+            return taps.masked_fill(self.outside[:, None, None], 0.0).contiguous()
+        # Each row of the result begins one tap earlier than the row before.
+        before, after = self.length - 1 - self.left, self.positions + self.left - self.width
+        padded = _pad(taps, 3, before, after)
+        shape = (*taps.shape[:3], self.positions)
+        strides = (padded.stride(0) - 1, *padded.stride()[1:])
+        return padded.as_strided(shape, strides, self.left + before).contiguous()
 
     def collect(self, weights: Tensor) -> Tensor:
-        """Weights of ``sources`` -> taps (B, H, T, K); zero for a tap that lies outside the sentence."""
+        """Weights of ``sources`` -> taps (T, B, H, K); zero for a tap that lies outside the sentence."""
         if self.whole:
             after = max(self.width + self.length - 1 - self.left - self.positions, 0)
             padded = _pad(weights, 3, self.left, after)
-            weights = _reread(padded, self.length, self.width, padded.shape[3] + 1, 1, 0)
+            shape = (*weights.shape[:3], self.width)
+            weights = padded.as_strided(shape, (padded.stride(0) + 1, *padded.stride()[1:]), 0)
+        else:
+            weights.masked_fill_(self.outside[:, None, None], 0.0)
         if self.width < self.kernel_size:
-            weights = _pad(weights, 3, self.first, self.kernel_size - self.last)
-        return weights
+            return _pad(weights, 3, self.first, self.kernel_size - self.last)
+        return weights.contiguous()
 
-    def transpose(self, weights: Tensor) -> Tensor:
-        """Weights of ``sources`` -> the weights of ``queries``, shape (B, H, S, columns), contiguous."""
+    def transpose(self, taps: Tensor) -> Tensor:
+        """Taps (T, B, H, K) -> the weights of ``queries``, shape (S, B, H, columns), contiguous."""
         if self.whole:
-            return weights.transpose(2, 3).contiguous()
-        # Position s gets from query s + left - j what tap j weighs: one row further and one column back at each step.
-        # What is read beyond a sentence belongs to its neighbour, and meets the row of zeros.
+            return self.lay_out(taps).permute(3, 1, 2, 0).contiguous()
+        # Position s gets from query s + left - j what tap j weighs: one query further is one tap back.
+        taps = taps[..., self.first : self.last]
         before = max(self.width - 1 - self.left, 0)
-        after = self.positions + self.left - self.length
-        batch, heads = weights.shape[:2]
-        padded = _pad(weights.view(1, 1, -1, self.width), 2, before, after)
-        start = (self.left - self.width + 1 + before) * self.width + self.width - 1
-        sentence = self.length * self.width
-        strides = (heads * sentence, sentence, self.width, max(self.width - 1, 1))
-        return padded.as_strided((batch, heads, self.positions, self.width), strides, start).contiguous()
+        after = max(self.positions + self.left - self.length, 0)
+        padded = _pad(taps, 0, before, after)
+        start = (self.left - self.width + 1 + before) * padded.stride(0) + self.width - 1
+        strides = (*padded.stride()[:3], max(padded.stride(0) - 1, 1))
+        return padded.as_strided((self.positions, *taps.shape[1:]), strides, start).contiguous()
 
 
 def _pad(x: Tensor, dim: int, before: int, after: int) -> Tensor:
@@ -146,59 +217,61 @@ def _pad(x: Tensor, dim: int, before: int, after: int) -> Tensor:
     return padded
 
 
-def _reread(x: Tensor, rows: int, columns: int, row_stride: int, column_stride: int, start: int) -> Tensor:
-    """Reads the last two axes of a contiguous tensor with other strides, from element ``start`` on."""
-    batch, heads = x.shape[:2]
-    size = x.shape[2] * x.shape[3]
-    return x.as_strided((batch, heads, rows, columns), (heads * size, size, row_stride, column_stride), start)
+@functools.lru_cache(maxsize=_PLANS)
+def _make_plan(length: int, positions: int, kernel_size: int, left: int) -> _Plan:
+    with torch.inference_mode(False):
+        return _Plan(length, positions, kernel_size, left)
 
 
-def _number(batch: int, rows: Tensor, rows_per_sentence: int) -> Tensor:
-    """Rows (T, columns) within a sentence -> rows among all of them, shape (B * H * T, columns)."""
-    length, columns = rows.shape
-    small = batch * max(length * columns, rows_per_sentence) < 2**31
-    dtype = torch.int32 if small else torch.int64
-    starts = torch.arange(batch, dtype=dtype) * rows_per_sentence
-    return (starts[:, None, None] + rows.to(dtype)).view(batch * length, columns)
+@functools.lru_cache(maxsize=_NUMBERS)
+def _number(
+    plan: _Plan, backwards: bool, rows: int, shape: tuple[int, int, int], steps: tuple[int, int, int], start: int
+) -> tuple[Tensor, Tensor]:
+    """Says which rows of a matrix are added up.
+
+    Args:
+        plan: says which positions of a sentence belong together.
+        backwards: queries are added up for sources.
+        rows: of the matrix.
+        shape: see ``_Rows``, as are the last two.
+        steps: see ``_Rows``.
+        start: see ``_Rows``.
+
+    Returns:
+        Rows of the matrix, shape (N * columns,), for the N = T * B * H sums; and where each begins, shape (N + 1,), the
+        last number being the end.
+    """
+    positions = plan.queries if backwards else plan.sources
+    total = len(positions) * shape[1] * shape[2] * positions.shape[1]
+    dtype = torch.int32 if max(rows, total) < 2**31 else torch.int64
+    with torch.inference_mode(False):
+        sentences, heads = (torch.arange(n, dtype=dtype) * s for n, s in zip(shape[1:], steps[1:], strict=True))
+        others = (sentences[:, None] + heads).view(-1, 1) + start
+        numbers = positions.to(dtype)[:, None] * steps[0] + others
+        return numbers.view(-1), torch.arange(0, total + 1, positions.shape[1], dtype=dtype)
 
 
-def _add(rows: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
-    """out[b, h, t] = sum_c weights[b, h, t, c] * rows[b, h, indices[t, c]]."""
-    batch, heads, count, channels = rows.shape
-    length, columns = indices.shape
-    numbers = _number(batch * heads, indices, count)
-    starts = torch.arange(0, numbers.numel(), columns, dtype=numbers.dtype)
-    out = torch.embedding_bag(
-        rows.view(-1, channels), numbers.view(-1), starts, mode=0, per_sample_weights=weights.view(-1)
-    )[0]
-    return out.view(batch, heads, length, channels)
+def _add(rows: _Rows, weights: Tensor, plan: _Plan, backwards: bool = False) -> Tensor:
+    """Adds up rows times weights (T, B, H, columns); returns (T, B, H, D)."""
+    numbers, starts = _number(plan, backwards, len(rows.matrix), *rows[1:])
+    flat = weights.view(-1)
+    out = torch.embedding_bag(rows.matrix, numbers, starts[:-1], mode=0, per_sample_weights=flat)[0]
+    return out.view(*weights.shape[:3], -1)
 
 
-def _multiply(grad: Tensor, rows: Tensor, indices: Tensor) -> Tensor:
-    """out[b, h, t, c] = sum_d grad[b, h, t, d] * rows[b, h, indices[t, c], d]; skips rows of grad beyond T."""
-    batch, heads, count, channels = rows.shape
-    length, columns = indices.shape
-    numbers = _number(batch * heads, indices, count)
-    if torch.compiler.is_compiling():
-        # The compiler knows no sparse tensors, and fuses this into one loop.
-        left = grad[:, :, :length].reshape(-1, 1, channels)
-        products = (left * rows.view(-1, channels)[numbers]).sum(-1)
-    else:
-        _silence_beta_warning()
-        queries = torch.arange(grad.shape[2], dtype=numbers.dtype).clamp_(max=length)
-        ends = torch.arange(batch * heads, dtype=numbers.dtype)[:, None] * length + queries
-        ends = torch.cat([ends.flatten(), ends.new_tensor([batch * heads * length])]) * columns
-        pattern = torch.sparse_csr_tensor(
-            ends,
-            numbers.view(-1),
-            grad.new_empty(1).expand(numbers.numel()),
-            size=(grad.numel() // channels, rows.numel() // channels),
-            check_invariants=False,
-        )
-        products = torch.sparse.sampled_addmm(
-            pattern, grad.view(-1, channels), rows.view(-1, channels).t(), beta=0.0
-        ).values()
-    return products.view(batch, heads, length, columns)
+def _multiply(grad: _Rows, rows: _Rows, plan: _Plan) -> Tensor:
+    """The dot product of every row of ``grad``, which lie in order, with those it is the sum of; (T, B, H, columns)."""
+    numbers, starts = _number(plan, False, len(rows.matrix), *rows[1:])
+    _silence_beta_warning()
+    pattern = torch.sparse_csr_tensor(
+        starts,
+        numbers,
+        grad.matrix.new_zeros(1).expand(numbers.numel()),  # beta = 0 multiplies them all the same: NaN would stay
+        size=(len(grad.matrix), len(rows.matrix)),
+        check_invariants=False,
+    )
+    products: Tensor = torch.sparse.sampled_addmm(pattern, grad.matrix, rows.matrix.t(), beta=0.0).values()
+    return products.view(*grad.shape, -1)
 
 
 @functools.lru_cache(maxsize=1)

@@ -95,7 +95,6 @@ def test_kernels_come_out_of_the_input_projection(variant):
         conv = layer.branches["conv"]
         x = torch.randn(3, 2, layer.embed_dim)
         projected = layer.packed.project_in(x, None)
-        values = projected[conv.projections[0].name]
         folded = projected[conv.folded_name].unflatten(-1, (conv.num_heads, len(conv.kernel_sizes), -1))
         taps = torch.split(conv.taps(projected, 3), list(conv.kernel_sizes), dim=-1)  # each (B, H, T, size)
         for i, expected in enumerate(taps):

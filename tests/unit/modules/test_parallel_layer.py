@@ -343,3 +343,24 @@ def test_constructor_raises_error_when_a_group_is_torn_apart():
     sentence = r"^branches of one group must stand next to each other, but got the groups \['self', 'ffn', 'self'\]\.$"
     with pytest.raises(ValueError, match=sentence):
         ParallelLayer(WIDTH, {name: branches[name] for name in order})
+
+
+def test_the_hidden_layer_before_its_activation_is_not_kept_for_the_backward_pass():
+    layer = ParallelLayer(8, {"self_attention": SelfAttention(8, 2), "ffn": FeedForward(8, 16, torch.relu)}).train()
+    x = torch.randn(5, 2, 8)
+    saved = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        layer(x)
+    numbers = [size // 4 // 10 for size in saved.values()]  # per token
+    assert 24 in numbers  # query, key and value
+    assert 40 not in numbers  # together with the hidden layer
+    assert numbers.count(16) == 1  # after its activation
+    layer.eval()
+    with torch.no_grad():
+        assert len(layer._runs[False, False]) == 1

@@ -238,11 +238,41 @@ def test_nothing_goes_in_and_nothing_comes_out(backend):
     assert values.grad.shape == values.shape
 
 
-def test_rows_of_taps_are_numbered_in_64_bits_where_32_are_too_few():
-    rows = torch.arange(3)[None]
-    assert dynamic_conv_cpu._number(4, rows, 5).dtype == torch.int32
-    assert dynamic_conv_cpu._number(2, rows, 2**30).dtype == torch.int64
-    assert dynamic_conv_cpu._number(2, rows, 2**30)[1].tolist() == [2**30, 2**30 + 1, 2**30 + 2]
+def test_what_lies_in_memory_does_not_reach_the_gradients(monkeypatch):
+    """torch.sparse.sampled_addmm adds beta * values of its pattern, NaN for 0 * NaN."""
+    new_empty = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *a, **k: new_empty(*a, **k).fill_(float("nan")))
+    values, taps = torch.randn(2, 1, 60, 4, requires_grad=True), torch.randn(2, 1, 60, 5, requires_grad=True)
+    out = run(values, taps, 2, "taps")
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(out.sum(), (values, taps)))
+
+
+def test_rows_are_numbered_in_64_bits_where_32_are_too_few():
+    plan = dynamic_conv_cpu._make_plan(1, 3, 3, 0)
+
+    def number(rows):
+        return dynamic_conv_cpu._number(plan, False, rows, (3, 2, 1), (2**29, 2**28, 1), 5)
+
+    (small, starts), (large, large_starts) = number(2**31 - 1), number(2**31)
+    assert {small.dtype, starts.dtype} == {torch.int32}
+    assert {large.dtype, large_starts.dtype} == {torch.int64}
+    expected = [5, 5 + 2**29, 5 + 2**30, 5 + 2**28, 5 + 2**28 + 2**29, 5 + 2**28 + 2**30]
+    assert small.tolist() == large.tolist() == expected
+    assert starts.tolist() == large_starts.tolist() == [0, 3, 6]
+
+
+@pytest.mark.parametrize("width", [12, 24, 36, 13])
+def test_values_are_read_where_they_lie_if_their_rows_are_aligned(width):
+    # A slice of the layer's projections, time first: H * D = 12 of ``width`` columns, from the last multiple of D on.
+    buffer = torch.randn(9, 2, width)
+    start = (width - 12) // 4 * 4
+    values = buffer[..., start : start + 12].unflatten(-1, (3, 4)).permute(1, 2, 0, 3)
+    rows = dynamic_conv_cpu._find_rows(values, None)
+    assert (rows.matrix.data_ptr() == buffer.data_ptr()) == (width % 4 == 0)
+    plan = dynamic_conv_cpu._make_plan(1, 9, 9, 0)
+    numbers, _ = dynamic_conv_cpu._number(plan, False, len(rows.matrix), *rows[1:])
+    found = rows.matrix[numbers].view(2, 3, 9, 4)
+    assert_close(found, values, atol=0, rtol=0)
 
 
 def test_taps_warn_of_nothing(tmp_path):
@@ -280,22 +310,31 @@ def test_compiles_into_one_graph(backend):
         assert_close(actual.double(), e, atol=1e-5)
 
 
-def choose(length, kernel_size, batch=20, heads=4, device="cpu", dtype=torch.float32):
+def choose(length, kernel_size, batch=20, heads=4, channels=96, device="cpu", dtype=torch.float32):
     """What "auto" stands for."""
-    values = SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype)
+    count = batch * heads * length * channels
+    values = SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype, numel=lambda: count)
     taps = torch.empty(1).expand(batch, heads, length, kernel_size)
     kernels = op._Kernels(taps, (kernel_size,), (kernel_size - 1,), None, True, None, 1.0)
     return op._choose_backend(values, kernels)
 
 
 def test_auto_on_a_cpu_goes_by_the_length_beyond_the_kernel_and_by_the_size_of_the_job():
-    assert choose(23, 3) == "band"
-    assert choose(24, 3, batch=100) == "taps"
-    assert choose(51, 31, batch=100) == "band"
-    assert choose(52, 31, batch=100) == "taps"
-    assert choose(100, 3, batch=2) == "band"
-    assert choose(101, 3, batch=2) == "taps"
+    assert choose(42, 15) == "band"
+    assert choose(43, 15) == "taps"
+    assert choose(106, 31) == "band"
+    assert choose(107, 31) == "taps"
+    assert choose(10, 3, batch=100) == "taps"
+    assert choose(100, 3, batch=1, channels=250) == "band"
+    assert choose(100, 3, batch=1, channels=251) == "taps"
     assert choose(1, 31, batch=5000) == "band"
+
+
+def test_auto_on_a_cpu_goes_by_the_merged_kernel():
+    values = SimpleNamespace(device=SimpleNamespace(type="cpu"), dtype=torch.float32, numel=lambda: 10**6)
+    kernels = op._Kernels(torch.empty(1).expand(9, 4, 43, 18), (3, 15), (1, 7), None, True, None, 1.0)
+    assert op._choose_backend(values, kernels) == "taps"
+    assert op._choose_backend(values, kernels._replace(lefts=(0, 14))) == "band"  # 17 positions together
 
 
 def test_auto_on_a_gpu_is_triton_where_triton_can_run(monkeypatch, caplog, triton_on_cpu):
@@ -317,7 +356,7 @@ def test_auto_gives_the_same_numbers_on_both_sides_of_its_choice(monkeypatch):
     used = []
     real = op._run
     monkeypatch.setattr(op, "_run", lambda backend, *rest: used.append(backend) or real(backend, *rest))
-    for length in (23, 300):
+    for length in (23, 30_000):
         values, taps = make_inputs(2, 1, length, 0, 2, 3)
         assert_close(run(values, taps, 1), run(values, taps, 1, "reference"), atol=ATOL)
     assert used == ["band", "reference", "taps", "reference"]
