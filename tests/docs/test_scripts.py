@@ -246,13 +246,22 @@ def find_flags(text):
         )
 
 
+def list_options(parser):
+    """The flags of a parser and of the parsers below it."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found |= {flag for below in action.choices.values() for flag in list_options(below)}
+    return found
+
+
 def list_known_flags(program, command):
     """Returns the flags that a program knows, with those of the model, task, criterion ... that the command names."""
     if program.startswith("muse-plugin "):
         _, subparsers = cli._build_parser()
         name = program.split()[1]
         cli._load_module(cli.COMMANDS[name]).add_arguments(subparsers[name])
-        return set(subparsers[name]._option_string_actions)
+        return list_options(subparsers[name])
     from fairseq import models, registry, tasks
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Measures speed and memory on this machine and writes BENCHMARKS.md. Nothing else should run meanwhile.
+#
+#   bash examples/benchmark/run.sh          on the CPU, with 2 threads (THREADS=): about 45 minutes on two cores, 12 GiB
+#   bash examples/benchmark/run.sh cuda     on a GPU, in bfloat16 (DTYPE=)
+#   TRIAL=1 bash examples/benchmark/run.sh  one small case of each kind, to see that everything works: a minute
+#
+# Every number goes into $RESULTS_DIR/<device>-<name>.json (default: the folder of this script); results of both devices
+# lie side by side, and BENCHMARKS.md ($OUTPUT) shows all that is there.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+root=$(cd "$here/../.." && pwd -P)
+device=${1:-cpu}
+results=${RESULTS_DIR:-$here}
+output=${OUTPUT:-$root/BENCHMARKS.md}
+if [[ "${SKIP_SETUP:-0}" != 1 ]]; then # 1: use the python on the PATH as it is
+  # shellcheck source=scripts/environment.sh
+  . "$root/scripts/environment.sh"
+  enter_environment
+fi
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+mkdir -p "$results"
+
+options=(--threads "${THREADS:-2}")
+[[ $device == cpu ]] || options+=(--device "$device" --dtype "${DTYPE:-bfloat16}")
+trial=()
+
+measure() { # measure NAME KIND FLAGS...
+  local name=$1 kind=$2
+  shift 2
+  python -m muse_plugin.cli benchmark "$kind" "$@" "${options[@]}" "${trial[@]}" --json "$results/$device-$name.json"
+}
+
+if [[ ${TRIAL:-0} == 1 ]]; then
+  trial=(--rounds 1)
+  measure conv conv --lengths 10 --kernels 3 3+15 --tokens 100
+  measure generate generate --setting tiny --lengths 5 10 --vocabulary 100
+  measure train train --setting tiny --lengths 5 10 --tokens 50 --vocabulary 100
+  measure train-memory train --memory --setting tiny --lengths 5 --tokens 50 --vocabulary 100
+  measure loss loss --tokens 100 --vocabularies 1000
+  measure attention attention --lengths 10 --tokens 100
+else
+  measure conv conv --rounds 15
+  measure generate generate --rounds 5 --max-seconds 75
+  measure train train --rounds 4 --max-seconds 130
+  measure train-memory train --memory --lengths 25 100 --tokens 4096 --vocabulary 32000 --share-all-embeddings
+  measure loss loss
+  measure loss-memory loss --memory --tokens 4000
+  measure attention attention
+  # How cost grows with length.
+  measure train-growth train --rounds 2 --max-seconds 20 --tokens 1000 --lengths 10 50 200 400 \
+    --without "MUSE, unfused form" "MUSE, fairseq's loss" "MUSE-simple"
+  measure generate-growth-six generate --rounds 2 --max-seconds 10 --setting six_layers \
+    --sentences 1 8 64 --lengths 10 25 50 100 200 400 --without "MUSE-simple, ordinary form" "MUSE-simple int8"
+  measure generate-growth-base generate --rounds 2 --max-seconds 10 --setting base \
+    --sentences 1 8 64 --lengths 10 25 50 100 200 400 --without "MUSE int8"
+fi
+figures=()
+if python -c 'import matplotlib' 2>/dev/null; then
+  figures=(--figures "$results")
+fi
+python -m muse_plugin.cli benchmark report "$results"/*.json --output "$output" "${figures[@]}"
