@@ -115,7 +115,7 @@ class MuseConfig(FairseqDataclass):
     int8_inference: bool = _flag(
         False,
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
-        "--model-overrides \"{'int8_inference': True}\"",
+        "--model-overrides \"{'model': {'int8_inference': True}}\"",
     )
 
     max_source_positions: int = _flag(1024, "maximum source length in tokens")

@@ -11,6 +11,7 @@ from fairseq_commands import SMALL, USER_DIR, generate, make_data, run, train
 from muse_plugin.checkpoints.averaging import average_checkpoints
 from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
 from muse_plugin.models.muse_presets import PRESETS
+from muse_plugin.ops import packed_linear
 
 TEST_SENTENCES = 13  # no multiple of 8: fairseq alone would lose some
 
@@ -97,6 +98,22 @@ def test_generation_does_not_depend_on_the_batch(data, trained):
     together = generate(data, trained, "--max-tokens", 1000)
     alone = generate(data, trained, "--batch-size", 1)
     assert together == alone
+
+
+def test_eight_bits_also_reach_a_model_trained_before_there_was_the_option(data, trained, tmp_path, monkeypatch):
+    packed = []
+    pack = packed_linear._pack_int8
+    monkeypatch.setattr(packed_linear, "_pack_int8", lambda *arguments: packed.append(1) or pack(*arguments))
+    state = load_checkpoint(trained)
+    del state["cfg"]["model"]["int8_inference"]
+    save_atomically(state, tmp_path / "old.pt")
+    for checkpoint in (trained, tmp_path / "old.pt"):
+        packed.clear()
+        generate(data, checkpoint)
+        assert not packed
+        overrides = "{'model': {'int8_inference': True}}"
+        assert len(generate(data, checkpoint, "--model-overrides", overrides)) == TEST_SENTENCES
+        assert len(packed) == 2 * (2 + 2) + 1  # input and output product of every layer, output layer
 
 
 def test_interactive_translates_a_line(data, trained):
