@@ -87,7 +87,7 @@ def _draw_panel(axes: Any, title: str, panel: dict[str, list[tuple[int, float]]]
     lengths = sorted({x for points in panel.values() for x, _ in points})
     axes.set_xscale("log")
     axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.tick_params(axis="x", which="minor", length=0)
+    axes.set_xticks([], minor=True)  # with their labels
     axes.set_ylim(bottom=0.0)
     axes.set_title(title, fontsize=9)
     axes.grid(**GRID)

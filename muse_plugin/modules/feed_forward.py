@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
+from muse_plugin.ops.dropout import dropout
 
 
 class FeedForward(Branch):
@@ -48,4 +49,4 @@ class FeedForward(Branch):
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; each position on its own."""
         hidden = projected[self.projections[0].name][:, -context.length :]
-        return F.dropout(self.activation(hidden), self.activation_dropout, self.training)
+        return dropout(self.activation(hidden), self.activation_dropout, self.training)

@@ -19,6 +19,7 @@ from muse_plugin.modules import compiled_layer
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache
+from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.packed_linear import PackedLinear
 
 
@@ -186,7 +187,7 @@ class ParallelLayer(InferenceForm):
         if self.packed is not None:
             return self.packed.project_in(x, cache)  # type: ignore[no-any-return]
         drops = self.training and self.input_dropout > 0
-        noisy = F.dropout(x, self.input_dropout) if drops else x
+        noisy = dropout(x, self.input_dropout, drops)
         runs = self._runs[drops, self.training and torch.is_grad_enabled()]
         rows = [sum(p.size for p in run) for run in runs]
         weights, biases = torch.split(self.in_proj_weight, rows), torch.split(self.in_proj_bias, rows)
@@ -201,7 +202,7 @@ class ParallelLayer(InferenceForm):
         return projected
 
     def _project_out(self, outputs: list[Tensor]) -> Tensor:
-        """One product for all branches, or one per group where each group has its own dropout mask."""
+        """One product for all branches; one per branch where each group has its own dropout mask."""
         if self.packed is not None:
             return self.packed.out_proj(torch.cat(outputs, dim=-1))  # type: ignore[no-any-return]
         if not (self.training and self.branch_dropout > 0):
@@ -209,8 +210,7 @@ class ParallelLayer(InferenceForm):
         total = None
         for group, weight, bias in zip(self.groups, self._output_slices(), self.out_proj_bias, strict=True):
             parts = [out for out, branch in zip(outputs, self._branches(), strict=True) if branch.group == group]
-            hidden = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-            result = F.dropout(F.linear(hidden, weight, bias), self.branch_dropout)
+            result = dropout(_join(parts, weight, bias), self.branch_dropout)
             total = result if total is None else total + result
         assert total is not None
         return total
@@ -269,6 +269,15 @@ class _PackedProjections:
             parts = torch.split(history, [self.sizes[name] for name in self.cached], dim=-1)
             projected.update(zip(self.cached, parts, strict=True))
         return projected
+
+
+def _join(parts: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
+    """One product per part instead of one of their concatenation: the gradient keeps the parts, not a copy of them."""
+    first, *rest = torch.split(weight, [part.shape[-1] for part in parts], dim=1)
+    total = F.linear(parts[0], first, bias)
+    for part, columns in zip(parts[1:], rest, strict=True):
+        total = total + F.linear(part, columns)
+    return total
 
 
 def _group(projections: list[Projection], drops: bool, frees: bool) -> list[list[Projection]]:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from muse_plugin.ops import dynamic_conv_compiled
+from muse_plugin.ops.dropout import draw_mask
 from muse_plugin.ops.dynamic_conv_band import multiply_band, prefers_band
 from muse_plugin.ops.dynamic_conv_cpu import sum_rows
 
@@ -66,7 +67,7 @@ def dynamic_conv(
         normalize: the taps are logits: each kernel goes through a softmax, in float32 or float64.
         key_padding_mask: bool, shape (B, S), true where values count as zero.
         dropout: probability in [0, 1) of dropping a tap, after the softmax; the others grow by 1 / (1 - dropout). Drawn
-            from PyTorch's generator in the same way for every back end. Pass 0 when not training.
+            by ``dropout.draw_mask`` in the same way for every back end. Pass 0 when not training.
         backend: a name from ``BACKENDS``. "auto" chooses by device and size; a named back end that cannot run raises.
 
             - reference: one shifted copy of the values per tap, the definition.
@@ -92,10 +93,8 @@ def dynamic_conv(
     unreached = history - min(history, max(lefts))
     values = values[:, :, unreached:]
     padding = None if key_padding_mask is None else key_padding_mask[:, unreached:]
-    keep = None
-    if dropout > 0:
-        keep = torch.empty(taps.shape, dtype=torch.bool, device=taps.device).bernoulli_(1 - dropout)
-    kernels = _Kernels(taps, sizes, lefts, gate, normalize, keep, 1 / (1 - dropout))
+    keep, scale = (None, 1.0) if dropout == 0 else draw_mask(taps.shape, dropout, taps.device)
+    kernels = _Kernels(taps, sizes, lefts, gate, normalize, keep, scale)
 
     if backend == "auto":
         backend = _choose_backend(values, kernels)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from helpers import assert_close
 from torch import nn
 
+from muse_plugin.modules import parallel_layer
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
 from muse_plugin.modules.feed_forward import FeedForward
@@ -145,7 +145,7 @@ NOISE = [{"branch_dropout": 0.5}, {"input_dropout": 0.5}, {"branch_dropout": 0.5
 @pytest.mark.parametrize("noise", NOISE, ids=lambda noise: "+".join(noise))
 @pytest.mark.parametrize("normalize_before", [False, True])
 def test_sliced_products_equal_the_fused_ones_when_dropout_keeps_everything(monkeypatch, noise, normalize_before):
-    monkeypatch.setattr(F, "dropout", lambda x, *_, **__: x)
+    monkeypatch.setattr(parallel_layer, "dropout", lambda x, *_, **__: x)
     noisy, inputs = make_layer(normalize_before=normalize_before, **noise), make_inputs()
     quiet = make_layer(normalize_before=normalize_before)
     quiet.load_state_dict(noisy.state_dict())
@@ -187,7 +187,7 @@ def test_input_dropout_touches_only_self_attention_and_convolution(monkeypatch, 
         seen.append(tuple(x.shape))
         return torch.zeros_like(x)
 
-    monkeypatch.setattr(F, "dropout", drop_everything)
+    monkeypatch.setattr(parallel_layer, "dropout", drop_everything)
     assert_close(layer.train()(**inputs)[0], expected, atol=1e-6)
     assert seen == [(LENGTH, BATCH, WIDTH)]  # one mask for all four slices
 
@@ -219,15 +219,15 @@ def test_input_dropout_reaches_a_branch_that_projects_its_input_itself(with_atte
 
 def test_every_group_gets_its_own_dropout_mask(monkeypatch):
     layer, inputs = make_layer(branch_dropout=0.5), make_inputs()
-    masks, real_dropout = [], F.dropout
+    masks, real_dropout = [], parallel_layer.dropout
 
-    def record(x, p=0.5, training=True, inplace=False):
+    def record(x, p, training=True):
         out = real_dropout(x, p, training)
         if p > 0 and training:
             masks.append(out != 0)
         return out
 
-    monkeypatch.setattr(F, "dropout", record)
+    monkeypatch.setattr(parallel_layer, "dropout", record)
     layer.train()(**inputs)
     assert layer.groups == ["self", "cross", "ffn"]
     assert [tuple(mask.shape) for mask in masks] == [(LENGTH, BATCH, WIDTH)] * 3

@@ -213,7 +213,7 @@ def test_dropout_drops_the_given_share_and_scales_the_rest():
     taps = torch.ones(4, 3, length, 5)
     band = run(values, taps, 2, dropout=0.2)
     seen = torch.diagonal(band, dim1=2, dim2=3)  # the middle tap of every query
-    assert set(seen.unique().tolist()) == {0.0, 1.25}
+    assert seen.unique().tolist() == pytest.approx([0.0, 1.25], rel=1e-5)  # rates are rounded to 1 / 65536
     assert abs((seen == 0).float().mean() - 0.2) < 0.05
     assert_close(run(values, taps, 2, dropout=0.0), run(values, taps, 2), atol=0, rtol=0)
 
