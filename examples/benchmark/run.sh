@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures speed and memory on this machine and writes BENCHMARKS.md. Nothing else should run meanwhile.
 #
-#   bash examples/benchmark/run.sh          on the CPU, with 2 threads (THREADS=): about 45 minutes on two cores, 12 GiB
+#   bash examples/benchmark/run.sh          on the CPU, with 2 threads (THREADS=): about two hours on two cores, 12 GiB
 #   bash examples/benchmark/run.sh cuda     on a GPU, in bfloat16 (DTYPE=)
 #   TRIAL=1 bash examples/benchmark/run.sh  one small case of each kind, to see that everything works: a minute
 #
@@ -52,13 +52,12 @@ else
   measure train-growth train --rounds 2 --max-seconds 20 --tokens 1000 --lengths 10 50 200 400 \
     --without "MUSE, unfused form" "MUSE, fairseq's loss" "MUSE-simple"
   # A batch of 64 sentences of 400 tokens takes minutes: it is measured in turns of its own.
-  for batch in "1 8" "64"; do
-    for setting in six_layers base; do
-      read -ra sentences <<<"$batch"
-      measure "generate-growth-$setting-${batch// /-}" generate --rounds 2 --max-seconds 10 --setting "$setting" \
-        --sentences "${sentences[@]}" --lengths 10 25 50 100 200 400 \
-        --without "MUSE-simple, ordinary form" "MUSE-simple int8" "MUSE int8"
-    done
+  for batch in 1-8 64; do
+    read -ra sentences <<<"${batch//-/ }"
+    growth=(--rounds 2 --max-seconds 10 --sentences "${sentences[@]}" --lengths 10 25 50 100 200 400)
+    measure "generate-growth-six-$batch" generate "${growth[@]}" --setting six_layers \
+      --without "MUSE-simple, ordinary form" "MUSE-simple int8"
+    measure "generate-growth-base-$batch" generate "${growth[@]}" --setting base --without "MUSE int8"
   done
 fi
 figures=()
