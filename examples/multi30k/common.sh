@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe multi30k
+start_recipe multi30k plain_transformer
 
 target=${TARGET_LANG:-de}
 case "$target" in
@@ -14,6 +14,22 @@ data=$work_dir/en-$target
 # fairseq calls them test, test1 and test2
 tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
 
+# What the encoder's self-attention may look at: scales for sentences of a dozen words and four heads.
+attention=${ATTENTION:-none}
+scales=(--encoder-attention-scales '3,N/4,N/2,all')
+case "$attention" in
+  none) attention_flags=() ;;
+  multi-scale) attention_flags=(--encoder-attention-bias 'multi-scale' "${scales[@]}") ;;
+  distance) attention_flags=(--encoder-attention-bias 'distance,bidirectional-split') ;;
+  both) attention_flags=(--encoder-attention-bias 'multi-scale,distance,bidirectional-split' "${scales[@]}") ;;
+  *) fail "ATTENTION must be none, multi-scale, distance or both, but is '$attention'." ;;
+esac
+attention_settings=()
+if [[ "$attention" != none ]]; then attention_settings=("attention=$attention"); fi
+if [[ "$attention" != none && "$model" == transformer ]]; then
+  fail "ATTENTION=$attention needs a model of this plugin, but MODEL is transformer; use MODEL=plain_transformer."
+fi
+
 choose_criterion "$data"
-name=$model$name_suffix
+name=$model$([[ "$attention" == none ]] || printf -- '-%s' "$attention")$name_suffix
 run=$work_dir/en-$target-$name-seed$seed

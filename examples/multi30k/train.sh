@@ -4,6 +4,7 @@
 #   MODEL=transformer bash examples/multi30k/train.sh       the baseline, 2.57 million parameters
 #   MODEL=muse_simple bash examples/multi30k/train.sh       the same sizes, branches in parallel
 #   MODEL=muse        bash examples/multi30k/train.sh       feed-forward width 160 instead of 256: equal parameters
+#   MODEL=plain_transformer ATTENTION=multi-scale bash examples/multi30k/train.sh     or distance, or both; also with MUSE
 #   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
 #
 #   PROFILE=cpu   for two cores: 1,024 tokens per update, 5,000 updates, rate falling linearly, dropout 0.2
@@ -20,6 +21,7 @@ find_devices
 ffn=256
 case "$model" in
   transformer) arch=transformer ;;
+  plain_transformer) arch=plain_transformer_tiny ;;
   muse_simple) arch=muse_simple_tiny ;;
   muse) arch=muse_tiny ffn=160 ;;
 esac
@@ -34,6 +36,7 @@ esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
 keep_settings "$run" "model=$model" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+  "${attention_settings[@]}" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" --share-all-embeddings --dropout "$dropout"
@@ -41,5 +44,5 @@ flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" --sha
 for side in encoder decoder; do
   flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done
-flags+=("${criterion[@]}")
+flags+=("${attention_flags[@]}" "${criterion[@]}")
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

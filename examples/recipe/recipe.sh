@@ -7,7 +7,7 @@
 # Settings that every recipe takes from the environment:
 #   WORK_DIR=...      where everything is written (default: runs/<recipe> in the repository, runs/<recipe>-trial with TRIAL=1)
 #   RAW_DIR=...       where the original files lie or are downloaded to (default: WORK_DIR/raw)
-#   MODEL=muse        or muse_simple, or transformer: the baseline
+#   MODEL=muse        or muse_simple, or transformer: the baseline (a recipe may have more)
 #   SEED=1
 #   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
@@ -20,7 +20,7 @@ fail() {
   exit 2
 }
 
-start_recipe() { # start_recipe NAME: environment, folders and defaults
+start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults; MODELS that only this recipe has
   recipe=$1
   recipe_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
   root=$(cd "$recipe_tools/../.." && pwd -P)
@@ -51,10 +51,8 @@ start_recipe() { # start_recipe NAME: environment, folders and defaults
       trial_flags+=("--$side-layers" 2 "--$side-embed-dim" 32 "--$side-ffn-embed-dim" 64 "--$side-attention-heads" 4)
     done
   fi
-  case "$model" in
-    muse | muse_simple | transformer) ;;
-    *) fail "MODEL must be muse, muse_simple or transformer, but is '$model'." ;;
-  esac
+  local models=" muse muse_simple transformer ${2:-} "
+  [[ "$model" != *' '* && "$models" == *" $model "* ]] || fail "MODEL must be one of$models, but is '$model'."
   work_dir=${WORK_DIR:-$root/runs/$recipe$([[ "$trial" == 1 ]] && printf -- '-trial' || true)}
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)

@@ -18,7 +18,7 @@ def collect(records: Iterable[Record]) -> Curves:
         records: of the benchmarks "generate" or "train".
 
     Returns:
-        Milliseconds per token against length; empty if no panel has two lengths.
+        Milliseconds per token against length, for contestants with several lengths; empty if there are none.
     """
     panels: Curves = {}
     for record in records:
@@ -37,7 +37,9 @@ def collect(records: Iterable[Record]) -> Curves:
                 points = dict(panel.get(name, []))
                 points[case["length"]] = cost
                 panel[name] = sorted(points.items())
-    return {title: panel for title, panel in panels.items() if any(len(points) > 1 for points in panel.values())}
+    for title, panel in panels.items():
+        panels[title] = {name: points for name, points in panel.items() if len(points) > 1}
+    return {title: panel for title, panel in panels.items() if panel}
 
 
 def draw(path: Path, panels: Curves, kind: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from muse_plugin.benchmark import contestants, conv_speed
+from muse_plugin.benchmark import contestants, conv_speed, window_speed
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record
 
@@ -135,6 +135,24 @@ TARGETS = (
         (("vocabulary", 32_000),),
         "bytes",
         inverted=True,
+    ),
+    *(
+        Target(
+            f"encoder layers of windows {window_speed.SCALES[0]}, {length} tokens, forward{paper}",
+            "fairseq Transformer layers",
+            "attention",
+            window_speed.OURS,
+            window_speed.FAIRSEQ,
+            least,
+            (("scales", window_speed.SCALES[0]), ("length", length)),
+        )
+        for length, least, paper in (
+            (22, 2.0, " (paper: 1.8x)"),
+            (109, 2.5, " (paper: 6.5x)"),
+            (201, 3.0, " (paper: 10x)"),
+            (400, 4.0, ""),
+            (800, 6.0, ""),
+        )
     ),
 )
 

@@ -26,19 +26,17 @@ class UnfusedLayer(nn.Module):
 
     Args:
         layer: whose parameters are used.
-        in_encoder: return the states only, as fairseq's encoder expects.
 
     Raises:
         ValueError: if the layer has a branch that is not published.
     """
 
-    def __init__(self, layer: ParallelLayer, in_encoder: bool) -> None:
+    def __init__(self, layer: ParallelLayer) -> None:
         super().__init__()
         for name, branch in layer.branches.items():
             if type(branch) not in (SelfAttention, CrossAttention, DynamicConv, FeedForward):
                 raise ValueError(f"the unfused form knows no {type(branch).__name__}, but the layer has it as {name}.")
         self.layer = layer
-        self.in_encoder = in_encoder
 
     def forward(
         self,
@@ -51,8 +49,6 @@ class UnfusedLayer(nn.Module):
     ):
         """See ``ParallelLayer.forward``; returns no attention weights."""
         layer = self.layer
-        if self.in_encoder:
-            key_padding_mask = encoder_padding_mask
         residual = x
         if layer.normalize_before:
             x = layer.layer_norm(x)
@@ -78,7 +74,7 @@ class UnfusedLayer(nn.Module):
             residual = residual + F.dropout(sums[group] + bias, layer.branch_dropout, self.training)
         if not layer.normalize_before:
             residual = layer.layer_norm(residual)
-        return residual if self.in_encoder else (residual, None)
+        return residual, None
 
 
 class _Projections:
@@ -150,6 +146,6 @@ def unfuse_(model: FairseqEncoderDecoderModel) -> FairseqEncoderDecoderModel:
     Raises:
         ValueError: see ``UnfusedLayer``.
     """
-    for side, in_encoder in ((model.encoder, True), (model.decoder, False)):
-        side.layers = nn.ModuleList(UnfusedLayer(layer, in_encoder) for layer in side.layers)
+    for side in (model.encoder, model.decoder):
+        side.layers = nn.ModuleList(UnfusedLayer(layer) for layer in side.layers)
     return model

@@ -19,14 +19,17 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from muse_plugin.models.muse_config import (
+    LayerPlan,
     MuseConfig,
     MuseSimpleConfig,
+    PlainTransformerConfig,
     check_config,
     flat_flags,
     pruned_flags,
     transformer_config,
 )
 from muse_plugin.modules.attention import CrossAttention, SelfAttention, logits_dtype, padding_bias
+from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import Branch
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.gated_conv import DynamicConv, GatedConv, LightweightConv, StaticConv
@@ -34,6 +37,7 @@ from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache, group_rows
 from muse_plugin.modules.long_short_range import LongShortRange
 from muse_plugin.modules.parallel_layer import ParallelLayer
+from muse_plugin.modules.staged_layer import StagedLayer
 from muse_plugin.ops.packed_linear import PackedLinear
 
 IncrementalState = Dict[str, "DecodingState"]
@@ -59,26 +63,7 @@ class DecodingState:
     rows_per_sentence: int = 1
 
 
-class MuseEncoderLayer(ParallelLayer):
-    """The parallel layer under the signature that fairseq's encoder calls."""
-
-    def forward(  # type: ignore[override]
-        self, x: Tensor, encoder_padding_mask: Optional[Tensor] = None, encoder_padding_bias: Optional[Tensor] = None
-    ) -> Tensor:
-        """Applies the layer.
-
-        Args:
-            x: shape (S, B, C).
-            encoder_padding_mask: bool, shape (B, S), true at padding.
-            encoder_padding_bias: the same as a bias for attention; made from the mask if None.
-        """
-        return super().forward(x, key_padding_mask=encoder_padding_mask, key_padding_bias=encoder_padding_bias)[0]
-
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> None:
-        """fairseq's hook for old checkpoints; there are none to upgrade yet."""
-
-
-def build_branch(name: str, cfg, side: str, kernel_sizes) -> Branch:
+def build_branch(name: str, cfg, side: str, plan: LayerPlan) -> Branch:
     """Builds one branch by its name in ``--encoder-branches`` / ``--decoder-branches``.
 
     A new branch is a class (see ``modules/branch.py``), a line here, and its name in ``muse_config``.
@@ -87,11 +72,11 @@ def build_branch(name: str, cfg, side: str, kernel_sizes) -> Branch:
         name: branch name.
         cfg: fairseq's nested config with our flags beside its own.
         side: "encoder" or "decoder".
-        kernel_sizes: kernel sizes of this layer; used by the convolution only.
+        plan: of this layer.
     """
     own = getattr(cfg, side)
     if name == "self_attention":
-        return SelfAttention(own.embed_dim, own.attention_heads, cfg.attention_dropout)
+        return SelfAttention(own.embed_dim, own.attention_heads, cfg.attention_dropout, build_bias(plan))
     if name == "cross_attention":
         return CrossAttention(own.embed_dim, own.attention_heads, cfg.encoder.embed_dim, cfg.attention_dropout)
     if name == "ffn":
@@ -108,26 +93,36 @@ def build_branch(name: str, cfg, side: str, kernel_sizes) -> Branch:
     kind = own.conv_type
     heads = own.conv_heads if own.conv_heads is not None else own.attention_heads
     if name == "long_short_range":
-        return LongShortRange(own.embed_dim, own.attention_heads, heads, kernel_sizes, cfg.attention_dropout, **options)
+        sizes = own.embed_dim, own.attention_heads, heads, plan.kernel_sizes
+        return LongShortRange(*sizes, cfg.attention_dropout, build_bias(plan), **options)
     assert name == "conv", name
     if kind in ("depthwise", "standard"):
-        return StaticConv(own.embed_dim, kernel_sizes, depthwise=kind == "depthwise", **options)
+        return StaticConv(own.embed_dim, plan.kernel_sizes, depthwise=kind == "depthwise", **options)
     head_conv = DynamicConv if kind == "dynamic" else LightweightConv
-    return head_conv(own.embed_dim, heads, kernel_sizes, **options)
+    return head_conv(own.embed_dim, heads, plan.kernel_sizes, **options)
 
 
-def build_layer(layer_class, cfg, side: str, number: int) -> nn.Module:
+def build_bias(plan: LayerPlan) -> Optional[AttentionBias]:
+    """Builds what self-attention may look at, None if that is everything."""
+    return None if plan.bias is None else plan.bias.build()
+
+
+def build_layer(cfg, side: str, number: int) -> nn.Module:
     """Builds layer ``number`` (from 0) of one side, wrapped for activation checkpointing and FSDP as asked."""
     own = getattr(cfg, side)
     plan = own.plans[number]
-    layer = layer_class(
-        own.embed_dim,
-        {name: build_branch(name, cfg, side, plan.kernel_sizes) for name in plan.branches},
-        branch_dropout=cfg.branch_dropout,
-        input_dropout=cfg.input_dropout,
-        normalize_before=own.normalize_before,
-    )
-    layer.linear_backend = linear_backend(cfg)
+    stages = []
+    for names in plan.stages:
+        stage = ParallelLayer(
+            own.embed_dim,
+            {name: build_branch(name, cfg, side, plan) for name in names},
+            branch_dropout=cfg.branch_dropout,
+            input_dropout=cfg.input_dropout,
+            normalize_before=own.normalize_before,
+        )
+        stage.linear_backend = linear_backend(cfg)
+        stages.append(stage)
+    layer = stages[0] if len(stages) == 1 else StagedLayer(stages)
     if cfg.compile_layers:
         layer.compile_training(recompute=cfg.checkpoint_activations)
         if fsdp_wrap(layer, min_num_params=0) is not layer:
@@ -153,11 +148,12 @@ class MuseEncoder(TransformerEncoderBase):
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens)
+        self._needs_lengths = any(isinstance(module, AttentionBias) for module in self.modules())
 
     def build_encoder_layer(self, cfg) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
         self._layers_built += 1
-        return build_layer(MuseEncoderLayer, cfg, "encoder", self._layers_built - 1)
+        return build_layer(cfg, "encoder", self._layers_built - 1)
 
     def forward_scriptable(
         self,
@@ -181,6 +177,8 @@ class MuseEncoder(TransformerEncoderBase):
         """
         padding = src_tokens.eq(self.padding_idx)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        tokens = padding.logical_not().sum(dim=1)
+        lengths = tokens.cpu() if self._needs_lengths else None
         mask = bias = None
         if bool(padding.any()):
             mask = padding
@@ -189,7 +187,7 @@ class MuseEncoder(TransformerEncoderBase):
         x = x.transpose(0, 1)
         states: List[Tensor] = [x] if return_all_hiddens else []
         for layer in self.layers:
-            x = layer(x, encoder_padding_mask=mask, encoder_padding_bias=bias)
+            x, _ = layer(x, key_padding_mask=mask, key_padding_bias=bias, lengths=lengths)
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:
@@ -201,9 +199,13 @@ class MuseEncoder(TransformerEncoderBase):
             "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
-            "src_lengths": [padding.logical_not().sum(dim=1, dtype=torch.int32).unsqueeze(-1)],
+            "src_lengths": [tokens.to(torch.int32).unsqueeze(-1)],
             "rows_per_sentence": [1],
         }
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+        """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
+        return state_dict
 
     def reorder_encoder_out(self, encoder_out: Dict[str, List[Any]], new_order: Tensor) -> Dict[str, List[Any]]:
         """Picks rows, e.g. of the sentences that beam search has not finished.
@@ -238,7 +240,7 @@ class MuseDecoder(InferenceForm, TransformerDecoderBase):
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
         self._layers_built += 1
-        return build_layer(ParallelLayer, cfg, "decoder", self._layers_built - 1)
+        return build_layer(cfg, "decoder", self._layers_built - 1)
 
     def extract_features_scriptable(
         self,
@@ -458,3 +460,15 @@ class MuseSimpleModel(MuseModel):
 
     config_class = MuseSimpleConfig
     flags_class = MuseSimpleConfig
+
+
+@register_model("plain_transformer", dataclass=PlainTransformerConfig)
+class PlainTransformerModel(MuseModel):
+    """The Transformer (arXiv:1706.03762) from the parts of MUSE: one branch at a time, each with its own layer norm.
+
+    Differs from MUSE-simple by the order of computation only, so that the effect of a change can be told apart from
+    the effect of parallel branches.
+    """
+
+    config_class = PlainTransformerConfig
+    flags_class = PlainTransformerConfig

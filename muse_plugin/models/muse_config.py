@@ -16,13 +16,17 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
+from muse_plugin.models.attention_bias_flags import DISTANCE_SLOPES, BiasPlan, plan_biases, pruned_bias_flags
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
 ENCODER_BRANCHES = ("self_attention", "conv", "long_short_range", "ffn")
 DECODER_BRANCHES = ("self_attention", "conv", "long_short_range", "cross_attention", "ffn")
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 
-_BRANCHES_HELP = "parallel branches of a layer, comma-separated, out of {}; without conv it is MUSE-simple"
+_BRANCHES_HELP = (
+    "parallel branches of a layer, comma-separated, out of {}; without conv it is MUSE-simple. Branches after a slash "
+    "read the normalised sum of those before it: self_attention/ffn is the Transformer's layer"
+)
 _KERNELS_HELP = (
     "kernel sizes in tokens{}: one comma-separated list for all layers, e.g. 3,15, or one list per layer, "
     "e.g. '[[3],[7],[15]]'"
@@ -35,6 +39,20 @@ _CONV_PROJECTION_HELP = (
     "shared: the convolution reads self-attention's values; separate: it has a projection of its own"
 )
 _FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the activation of the shared values"
+
+
+_SCALES_HELP = "scales of multi-scale, from the smallest to the largest, as widths of windows in tokens: {}"
+_ENCODER_SCALES = "odd integers, fractions such as N/4 of the sentence's own length, or all"
+_SCALE_ALPHA_HELP = (
+    "how much lower layers favour small scales: the alpha by which heads are given to scales (arXiv:1912.00544, Eqs. "
+    "11 and 12); 0 shares them out evenly"
+)
+_SCALE_HEADS_HELP = "heads per scale, one list per layer with multi-scale, e.g. '[[3,1],[2,2]]' (default: by alpha)"
+_SLOPES_HELP = (
+    "what distance costs: fixed (alpha per word in every head), geometric (2^(-8h/H) in head h of H), learned (one "
+    "alpha per head, trained)"
+)
+_DISTANCE_ALPHA_HELP = "what a logit loses per word of distance (arXiv:1712.02047, Eq. 7); where learned, at the start"
 
 
 def _flag(default: Any, help: str) -> Any:
@@ -79,6 +97,30 @@ class MuseConfig(FairseqDataclass):
         "own", _FFN_PROJECTION_HELP
     )
 
+    encoder_attention_bias: str = _flag(
+        "none",
+        "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (a window per "
+        "head), distance (logits fall with the distance), forward (earlier words only), backward, bidirectional-split "
+        "(half of the heads each)",
+    )
+    encoder_attention_bias_layers: Optional[str] = _flag(
+        None, "layers with --encoder-attention-bias, comma-separated and counted from 0 (default: all)"
+    )
+    encoder_attention_scales: str = _flag(
+        "1,3,N/16,N/8,N/4",
+        _SCALES_HELP.format(_ENCODER_SCALES),
+    )
+    encoder_attention_scale_alpha: float = _flag(0.5, _SCALE_ALPHA_HELP)
+    encoder_attention_scale_heads: Optional[str] = _flag(None, _SCALE_HEADS_HELP)
+    encoder_attention_scale_radii: bool = _flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
+    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = _flag(  # type: ignore[valid-type]
+        "masked", "whether a word sees itself in forward, backward and bidirectional-split"
+    )
+    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = _flag(  # type: ignore[valid-type]
+        "fixed", _SLOPES_HELP
+    )
+    encoder_distance_alpha: float = _flag(1.5, _DISTANCE_ALPHA_HELP)
+
     decoder_embed_path: Optional[str] = _flag(None, "path to pre-trained decoder embeddings")
     decoder_embed_dim: int = _flag(384, "width of the decoder, in channels")
     decoder_input_dim: Optional[int] = _flag(None, "width of the decoder's embeddings (default: --decoder-embed-dim)")
@@ -102,6 +144,23 @@ class MuseConfig(FairseqDataclass):
     decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = _flag(  # type: ignore[valid-type]
         "own", _FFN_PROJECTION_HELP
     )
+
+    decoder_attention_bias: str = _flag(
+        "none",
+        "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (the last words, "
+        "a window per head) and distance (logits fall with the distance)",
+    )
+    decoder_attention_bias_layers: Optional[str] = _flag(
+        None, "layers with --decoder-attention-bias, comma-separated and counted from 0 (default: all)"
+    )
+    decoder_attention_scales: str = _flag("1,3,5,7,9", _SCALES_HELP.format("integers, or all"))
+    decoder_attention_scale_alpha: float = _flag(0.5, _SCALE_ALPHA_HELP)
+    decoder_attention_scale_heads: Optional[str] = _flag(None, _SCALE_HEADS_HELP)
+    decoder_attention_scale_radii: bool = _flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
+    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = _flag(  # type: ignore[valid-type]
+        "fixed", _SLOPES_HELP
+    )
+    decoder_distance_alpha: float = _flag(1.5, _DISTANCE_ALPHA_HELP)
 
     no_conv_gate: bool = _flag(
         False, "do not mix kernel sizes by a learned gate: their results stand side by side before the output matrix"
@@ -158,20 +217,34 @@ class MuseSimpleConfig(MuseConfig):
     )
 
 
-def parse_branches(text: str, choices: Sequence[str], flag: str) -> list[str]:
-    """Reads a comma-separated list of branch names.
+@dataclass
+class PlainTransformerConfig(MuseConfig):
+    """Flags of the plain Transformer: the branches of MUSE-simple one after the other."""
+
+    encoder_branches: str = _flag("self_attention/ffn", _BRANCHES_HELP.format(", ".join(ENCODER_BRANCHES)))
+    decoder_branches: str = _flag(
+        "self_attention/cross_attention/ffn", _BRANCHES_HELP.format(", ".join(DECODER_BRANCHES))
+    )
+
+
+def parse_stages(text: str, choices: Sequence[str], flag: str) -> list[list[str]]:
+    """Reads branch names: commas between parallel ones, slashes between those that follow each other.
+
+    Returns:
+        The names of each stage, in the order of ``choices``.
 
     Raises:
-        ValueError: if it is empty, repeats a name, or holds one that is not among ``choices``.
+        ValueError: if a stage is empty, or a name is repeated or not among ``choices``.
     """
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    stages = [[name.strip() for name in stage.split(",") if name.strip()] for stage in text.split("/")]
+    names = [name for stage in stages for name in stage]
     unknown = [name for name in names if name not in choices]
-    if unknown or not names or len(set(names)) != len(names):
+    if unknown or not all(stages) or len(set(names)) != len(names):
         raise ValueError(
             f"{flag} must list branches out of {', '.join(choices)}, each at most once, but got {text!r}"
             + (f" with the unknown {', '.join(unknown)}." if unknown else ".")
         )
-    return names
+    return [[name for name in choices if name in stage] for stage in stages]
 
 
 def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[tuple[int, ...]]:
@@ -214,12 +287,14 @@ class LayerPlan:
     """What one layer consists of.
 
     Attributes:
-        branches: names, in the order of the fused projections.
+        stages: names of parallel branches, in the order of the fused projections, for each of the stages in turn.
         kernel_sizes: of its convolution; empty where there is none.
+        bias: what its self-attention may look at; None for everything.
     """
 
-    branches: list[str]
+    stages: list[list[str]]
     kernel_sizes: tuple[int, ...]
+    bias: Optional[BiasPlan] = None
 
 
 def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
@@ -230,13 +305,14 @@ def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
         side: "encoder" or "decoder".
 
     Raises:
-        ValueError: see ``parse_branches``, ``parse_kernel_sizes`` and ``parse_layers_to_keep``.
+        ValueError: see ``parse_stages``, ``parse_kernel_sizes``, ``parse_layers_to_keep`` and ``plan_biases``.
     """
-    order, chosen = _branches(cfg, side)
+    stages = _stages(cfg, side)
+    chosen = _flatten(stages)
     sizes: list[tuple[int, ...]] = [()] * getattr(cfg, f"{side}_layers")
     if _has_kernels(chosen):
         sizes = _kernel_sizes(cfg, side)
-    plans = [LayerPlan([name for name in order if name in chosen], layer_sizes) for layer_sizes in sizes]
+    plans = [LayerPlan(stages, *rest) for rest in zip(sizes, plan_biases(cfg, side), strict=True)]
     return [plans[number] for number in _layers_to_keep(cfg, side)]
 
 
@@ -255,9 +331,13 @@ def parse_layers_to_keep(text: str | None, layers: int, flag: str) -> list[int]:
     return sorted(numbers)
 
 
-def _branches(cfg: Any, side: str) -> tuple[tuple[str, ...], list[str]]:
-    order = ENCODER_BRANCHES if side == "encoder" else DECODER_BRANCHES
-    return order, parse_branches(getattr(cfg, f"{side}_branches"), order, f"--{side}-branches")
+def _stages(cfg: Any, side: str) -> list[list[str]]:
+    choices = ENCODER_BRANCHES if side == "encoder" else DECODER_BRANCHES
+    return parse_stages(getattr(cfg, f"{side}_branches"), choices, f"--{side}-branches")
+
+
+def _flatten(stages: list[list[str]]) -> list[str]:
+    return [name for stage in stages for name in stage]
 
 
 def _has_kernels(branches: Sequence[str]) -> bool:
@@ -283,6 +363,7 @@ def pruned_flags(cfg: Any) -> dict[str, Any]:
         flags[f"{side}_layers_to_keep"] = None
         if any(plan.kernel_sizes for plan in plans):
             flags[f"{side}_kernel_sizes"] = str([list(plan.kernel_sizes) for plan in plans])
+        flags.update(pruned_bias_flags(cfg, side, _layers_to_keep(cfg, side)))
     return flags
 
 
@@ -329,12 +410,13 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
     faults += _rate_faults(cfg, f"{side}_layerdrop")
     chosen: list[str] = []
     try:
-        chosen = _branches(cfg, side)[1]
+        chosen = _flatten(_stages(cfg, side))
     except ValueError as error:
         faults.append(str(error))
     splits = "long_short_range" in chosen
     # Kernel sizes do not matter without a convolution; where the branches cannot be read, they are checked too.
-    for read in (_kernel_sizes, _layers_to_keep) if _has_kernels(chosen) or not chosen else (_layers_to_keep,):
+    has_kernels = _has_kernels(chosen) or not chosen
+    for read in (_kernel_sizes, _layers_to_keep, plan_biases) if has_kernels else (_layers_to_keep, plan_biases):
         try:
             read(cfg, side)
         except ValueError as error:
@@ -348,6 +430,15 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
             faults.append(
                 f"{flag} must be divisible by --{side}-{kind}-heads, but got {width:g} and {heads}; change one of them."
             )
+    if (
+        getattr(cfg, f"{side}_attention_bias") != "none"
+        and chosen
+        and not {"self_attention", "long_short_range"} & set(chosen)
+    ):
+        faults.append(
+            f"--{side}-attention-bias limits self-attention, but got --{side}-branches {','.join(chosen)} without it; "
+            "add self_attention or drop the flag."
+        )
     if splits and (getattr(cfg, f"{side}_conv_type") != "dynamic" or "conv" in chosen):
         faults.append(
             f"the branch long_short_range has a dynamic convolution of its own, but got --{side}-conv-type "

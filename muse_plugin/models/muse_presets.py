@@ -1,4 +1,4 @@
-"""Named sizes of MUSE and MUSE-simple: ``--arch NAME``. Each preset holds only what differs from its model's defaults.
+"""Named sizes: ``--arch NAME``. Each preset holds only what differs from the defaults of its model.
 
 Sources: arXiv:1911.09483 (sizes, dropout) and the authors' published commands and logs (attention and input dropout).
 A preset fills only flags that the user left unset, on the command line as in hydra (``+model._name=NAME``).
@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model
 
-from muse_plugin.models.muse import MuseModel, MuseSimpleModel
+from muse_plugin.models.muse import MuseModel, MuseSimpleModel, PlainTransformerModel
 
 
 def _both(**sizes: Any) -> dict[str, Any]:
@@ -28,6 +28,13 @@ _WMT = {**_LARGE, "attention_dropout": 0.1, "input_dropout": 0.1, "share_all_emb
 _WMT_EN_DE = {**_WMT, "dropout": 0.3}
 _WMT_EN_FR = {**_WMT, "dropout": 0.1}
 
+# Limited self-attention in the encoder. For the larger ones scales, alpha and width of a head are as published
+# (arXiv:1912.00544: 10 heads of 30 channels; arXiv:1712.02047); the convolution keeps its four kernels per position.
+_WINDOWS = {"encoder_attention_bias": "multi-scale", "encoder_attention_heads": 12, "encoder_conv_heads": 4}
+_DISTANCE = {"encoder_attention_bias": "distance,bidirectional-split"}
+# Four heads, and sentences of a dozen words: N/16 and N/8 would be single words.
+_TINY_WINDOWS = {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "3,N/4,N/2,all"}
+
 PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "muse_base": ("muse", _BASE),
     "muse_large": ("muse", _LARGE),
@@ -44,6 +51,16 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "muse_simple_iwslt_en_vi": ("muse_simple", _IWSLT_EN_VI),
     "muse_simple_wmt_en_de": ("muse_simple", _WMT_EN_DE),
     "muse_simple_wmt_en_fr": ("muse_simple", _WMT_EN_FR),
+    "muse_multi_scale_iwslt_de_en": ("muse", {**_IWSLT_DE_EN, **_WINDOWS}),
+    "muse_distance_iwslt_de_en": ("muse", {**_IWSLT_DE_EN, **_DISTANCE}),
+    "muse_multi_scale_tiny": ("muse", {**_TINY, **_TINY_WINDOWS}),
+    "muse_distance_tiny": ("muse", {**_TINY, **_DISTANCE}),
+    "plain_transformer_tiny": ("plain_transformer", _TINY),
+    "plain_transformer_iwslt_de_en": ("plain_transformer", _IWSLT_DE_EN),
+    "transformer_multi_scale_iwslt_de_en": ("plain_transformer", {**_IWSLT_DE_EN, **_WINDOWS}),
+    "transformer_distance_iwslt_de_en": ("plain_transformer", {**_IWSLT_DE_EN, **_DISTANCE}),
+    "transformer_multi_scale_tiny": ("plain_transformer", {**_TINY, **_TINY_WINDOWS}),
+    "transformer_distance_tiny": ("plain_transformer", {**_TINY, **_DISTANCE}),
 }
 
 
@@ -73,5 +90,6 @@ def _register(name: str, base: type[MuseModel], settings: Mapping[str, Any]) -> 
     ARCH_CONFIG_REGISTRY[name] = fill
 
 
+_MODELS = {"muse": MuseModel, "muse_simple": MuseSimpleModel, "plain_transformer": PlainTransformerModel}
 for _name, (_model, _settings) in PRESETS.items():
-    _register(_name, {"muse": MuseModel, "muse_simple": MuseSimpleModel}[_model], _settings)
+    _register(_name, _MODELS[_model], _settings)

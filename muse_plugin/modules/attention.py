@@ -13,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
+from muse_plugin.ops.window_attention import Windows, window_attention
 
 
 def padding_bias(key_padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -103,6 +105,7 @@ class SelfAttention(Branch):
         embed_dim: width C; divisible by ``num_heads``.
         num_heads: number of heads H.
         dropout: probability in [0, 1) of dropping an attention weight, training only.
+        bias: what heads may look at and what distance costs; None for plain attention.
 
     Raises:
         ValueError: if ``embed_dim`` is not divisible by ``num_heads``.
@@ -111,11 +114,13 @@ class SelfAttention(Branch):
     group = "self"
     output_gain = math.sqrt(3.0)
 
-    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: AttentionBias | None = None) -> None:
         super().__init__()
         check_heads(embed_dim, num_heads, "attention")
         self.num_heads = num_heads
         self.dropout = dropout
+        self.bias = bias
+        self.window_backend = "auto"  # of window_attention
         self.output_size = embed_dim
         self.projections = (
             Projection("query", embed_dim, noisy=True),
@@ -125,16 +130,44 @@ class SelfAttention(Branch):
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; keys at padding are ignored."""
-        query, key, value = (split_heads(projected[name], self.num_heads) for name in ("query", "key", "value"))
-        out, _ = attend(
-            query,
-            key,
-            value,
-            bias=_choose_bias(context.key_padding_bias, context.key_padding_mask, query.dtype),
-            causal=context.causal,
-            dropout=self.dropout if self.training else 0.0,
-        )
+        value = split_heads(projected["value"], self.num_heads)
+        # Heads that see nothing but their own word may have neither queries nor keys, see ``fold``.
+        width = value.shape[-1]
+        query, key = (split_heads(projected[name], projected[name].shape[-1] // width) for name in ("query", "key"))
+        dropout = self.dropout if self.training else 0.0
+        if self.bias is None:
+            bias = _choose_bias(context.key_padding_bias, context.key_padding_mask, query.dtype)
+            out, _ = attend(query, key, value, bias=bias, causal=context.causal, dropout=dropout)
+            return merge_heads(out)
+        windows = self._describe(self.bias, context, key)
+        out = window_attention(query, key, value, windows, context.key_padding_mask, dropout, self.window_backend)
         return merge_heads(out)
+
+    def _describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
+        lengths = context.lengths
+        if lengths is None and context.key_padding_mask is not None:
+            lengths = context.key_padding_mask.logical_not().sum(1)
+            if not torch.compiler.is_compiling():
+                lengths = lengths.cpu()  # ranges decide how attention is computed
+        elif lengths is None:
+            device = key.device if torch.compiler.is_compiling() else torch.device("cpu")
+            lengths = torch.full((1,), key.shape[2], dtype=torch.int64, device=device)
+        windows: Windows = bias(lengths)
+        return windows._replace(last=windows.last.clamp(max=0)) if context.causal else windows
+
+    def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
+        """See ``Branch.fold``: the first heads that see nothing but their own word need no queries and keys."""
+        silent = 0 if self.bias is None else self._count_silent_heads(self.bias)
+        if silent == 0:
+            return {}
+        start = silent * (self.output_size // self.num_heads)
+        return {name: (rows[name][0][start:], rows[name][1][start:]) for name in ("query", "key")}
+
+    def _count_silent_heads(self, bias: AttentionBias) -> int:
+        # Windows grow with the sentence: what is narrow in the longest is narrow in all.
+        windows: Windows = bias(torch.tensor([1, 1 << 20]))
+        alone = ((windows.first == 0) & (windows.last == 0)).all(0).tolist()
+        return alone.index(False) if False in alone else self.num_heads - 1  # slices are never empty
 
     def extra_repr(self) -> str:
         """Sizes for ``print(model)``."""

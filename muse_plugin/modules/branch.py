@@ -61,6 +61,7 @@ class LayerContext:
     cache: LayerCache | None = None
     causal: bool = False
     need_weights: bool = False
+    lengths: Tensor | None = None
     attention_weights: Tensor | None = None
 
 

@@ -22,6 +22,7 @@ class LayerCache:
 
     def __init__(self) -> None:
         self._histories: dict[str, _History] = {}
+        self._stages: dict[int, LayerCache] = {}
         self.encoder_key_value: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -41,6 +42,10 @@ class LayerCache:
         """
         return self._histories.setdefault(name, _History()).append(new)
 
+    def stage(self, number: int) -> LayerCache:
+        """The history of one stage of a layer that has several, see ``staged_layer.py``."""
+        return self._stages.setdefault(number, LayerCache())
+
     def reorder(self, rows: Tensor, sentences: Tensor | None) -> None:
         """Picks rows, e.g. those that survive a step of beam search.
 
@@ -50,6 +55,8 @@ class LayerCache:
         """
         for history in self._histories.values():
             history.select(rows)
+        for stage in self._stages.values():
+            stage.reorder(rows, sentences)
         if sentences is not None and self.encoder_key_value is not None:
             key, value = self.encoder_key_value
             self.encoder_key_value = key.index_select(0, sentences), value.index_select(0, sentences)

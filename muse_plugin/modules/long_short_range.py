@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from muse_plugin.modules.attention import SelfAttention
+from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import Branch, LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv
 
@@ -29,6 +30,7 @@ class LongShortRange(Branch):
         conv_heads: kernels per position.
         kernel_sizes: see ``GatedConv``, as are ``options``.
         attention_dropout: probability in [0, 1) of dropping an attention weight, training only.
+        bias: what heads may look at, see ``SelfAttention``.
         **options: see ``GatedConv``; ``share_value`` is always false here.
 
     Raises:
@@ -45,6 +47,7 @@ class LongShortRange(Branch):
         conv_heads: int,
         kernel_sizes: Sequence[int],
         attention_dropout: float = 0.0,
+        bias: AttentionBias | None = None,
         **options: bool | float,
     ) -> None:
         super().__init__()
@@ -52,7 +55,7 @@ class LongShortRange(Branch):
             raise ValueError(f"long_short_range needs an even width, but got embed_dim={embed_dim}; use an even one.")
         self.half_dim = embed_dim // 2
         options["share_value"] = False
-        self.attention = SelfAttention(self.half_dim, num_heads, attention_dropout)
+        self.attention = SelfAttention(self.half_dim, num_heads, attention_dropout, bias)
         self.conv = DynamicConv(self.half_dim, conv_heads, kernel_sizes, **options)
         self.attention_in_proj = _make_linear(self.half_dim, 3 * self.half_dim)
         self.conv_in_proj = _make_linear(self.half_dim, self.half_dim)

@@ -22,6 +22,9 @@ from muse_plugin.modules.layer_cache import LayerCache
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.packed_linear import PackedLinear
 
+# Bytes of projections that are computed at a time in the inference form on a CPU.
+_CPU_CHUNK = 1 << 25
+
 
 class ParallelLayer(InferenceForm):
     """Runs branches side by side: x <- LayerNorm(x + sum of branches(x)), or x + sum of branches(LayerNorm(x)).
@@ -124,6 +127,7 @@ class ParallelLayer(InferenceForm):
         need_weights: bool = False,
         key_padding_bias: Tensor | None = None,
         encoder_padding_bias: Tensor | None = None,
+        lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Applies the layer.
 
@@ -138,6 +142,7 @@ class ParallelLayer(InferenceForm):
             need_weights: also return cross-attention's weights.
             key_padding_bias: ``padding_bias`` of ``key_padding_mask``, for callers that make it once for many layers.
             encoder_padding_bias: ``padding_bias`` of ``encoder_padding_mask``, likewise.
+            lengths: tokens of each sentence, shape (B,), int64, on the CPU; counted here if needed and None.
 
         Returns:
             The new x, shape (T, B, C), and the weights, shape (H, B, T, S_enc), or None.
@@ -145,6 +150,11 @@ class ParallelLayer(InferenceForm):
         if self._compiled_as is not None and cache is None and not need_weights and self._trains():
             biases = (key_padding_bias, encoder_padding_bias)
             return self._train(x, key_padding_mask, encoder_out, encoder_padding_mask, *biases, causal), None
+        if encoder_out is None and cache is None and not need_weights:
+            chunk = self._count_sentences_at_once(x)
+            if chunk < x.shape[1]:
+                rest = (key_padding_mask, key_padding_bias, lengths)
+                return self._compute_in_chunks(x, chunk, *rest, causal), None
         context = LayerContext(
             length=x.shape[0],
             key_padding_mask=key_padding_mask,
@@ -155,6 +165,7 @@ class ParallelLayer(InferenceForm):
             cache=cache,
             causal=causal,
             need_weights=need_weights,
+            lengths=lengths,
         )
         return self.compute(x, context), context.attention_weights
 
@@ -167,6 +178,35 @@ class ParallelLayer(InferenceForm):
         outputs = [branch(projected, context).transpose(0, 1) for branch in self._branches()]
         x = residual + self._project_out(outputs)
         return x if self.normalize_before else self.layer_norm(x)
+
+    def _count_sentences_at_once(self, x: Tensor) -> int:
+        """In the inference form, a CPU is quicker with parts of a large batch, whose tensors fit into its caches."""
+        if self.packed is None or x.device.type != "cpu":
+            return x.shape[1]
+        size: int = x.shape[0] * sum(self.packed.sizes.values()) * x.element_size()
+        return max(1, _CPU_CHUNK // max(1, size))
+
+    def _compute_in_chunks(
+        self,
+        x: Tensor,
+        chunk: int,
+        key_padding_mask: Tensor | None,
+        key_padding_bias: Tensor | None,
+        lengths: Tensor | None,
+        causal: bool,
+    ) -> Tensor:
+        outputs = []
+        for start in range(0, x.shape[1], chunk):
+            own = slice(start, start + chunk)
+            context = LayerContext(
+                length=x.shape[0],
+                key_padding_mask=None if key_padding_mask is None else key_padding_mask[own],
+                key_padding_bias=None if key_padding_bias is None else key_padding_bias[own],
+                lengths=None if lengths is None else lengths[own],
+                causal=causal,
+            )
+            outputs.append(self.compute(x[:, own].contiguous(), context))
+        return torch.cat(outputs, dim=1)
 
     def _trains(self) -> bool:
         return self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()

@@ -80,6 +80,44 @@ def sum_rows_gradients(
     return grad_values, grad_taps
 
 
+def dot_rows(queries: Tensor, keys: Tensor, left: int, kernel_size: int) -> Tensor:
+    """Multiplies every query with the rows in its window: what ``sum_rows`` does, read backwards.
+
+    Args:
+        queries: shape (B, H, T, D), on the CPU, not empty.
+        keys: shape (B, H, S, D).
+        left: the window of query t begins at position t - left.
+        kernel_size: positions in a window, K.
+
+    Returns:
+        Dot products, shape (B, H, T, K), in float32, or float64 for float64; zero outside 0 .. S-1; in memory with time
+        first.
+    """
+    result: Tensor = _DotRows.apply(queries, keys, left, kernel_size)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _DotRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, left: int, kernel_size: int) -> Tensor:
+        ctx.save_for_backward(queries, keys)
+        ctx.left, ctx.kernel_size = left, kernel_size
+        plan = _make_plan(queries.shape[2], keys.shape[2], kernel_size, left)
+        products = _multiply(_copy_rows(queries, None), _find_rows(keys, None), plan)
+        return plan.collect(products).permute(1, 2, 0, 3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        queries, keys = ctx.saved_tensors
+        grad_queries = grad_keys = None
+        if ctx.needs_input_grad[0]:
+            grad_queries = sum_rows(keys, grad, ctx.left, None).to(queries.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_keys, _ = sum_rows_gradients(queries, keys, grad, ctx.left, None, needs_taps=False)
+        return grad_queries, grad_keys, None, None
+
+
 class _SumRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, taps: Tensor, left: int, padding: Tensor | None) -> Tensor:

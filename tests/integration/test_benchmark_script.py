@@ -9,7 +9,7 @@ from helpers import REPOSITORY
 
 from muse_plugin.benchmark.records import read_record
 
-NAMES = ("attention", "conv", "generate", "loss", "train", "train-memory")
+NAMES = ("attention", "attention-windows", "conv", "generate", "loss", "train", "train-memory")
 
 
 def test_the_script_measures_every_kind_and_writes_the_report(tmp_path):

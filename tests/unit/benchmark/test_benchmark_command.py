@@ -2,11 +2,16 @@
 
 import json
 import re
+from argparse import Namespace
 
 import pytest
+import torch
+from helpers import assert_close
 
 from muse_plugin import cli
+from muse_plugin.benchmark import window_speed
 from muse_plugin.benchmark.records import read_record
+from muse_plugin.modules import attention
 
 TINY = ["--rounds", "2", "--threads", "1"]
 KINDS = {
@@ -47,6 +52,32 @@ def test_prints_a_row_per_case_and_writes_every_number(kind, cases, names, tmp_p
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         assert cells[: len(measurement.case)] == [str(value) for value in measurement.case.values()]
         assert re.fullmatch(r"\*\*\d+\.\d\d\*\*( \(\d+\.\d\d-\d+\.\d\d\))?", cells[-1])
+
+
+def test_windows_are_measured_for_every_list_of_scales(tmp_path):
+    sizes = ["--sentences", "2", "--embed-dim", "8", "--window-heads", "2", "--lengths", "4", "9"]
+    flags = ["--windows", *sizes, "--scales", "1,3", "1,N/2"]
+    assert cli.main(["benchmark", "attention", *flags, *TINY, "--json", str(tmp_path / "a.json")]) == 0
+    measurements = read_record(tmp_path / "a.json").measurements
+    assert [(m.case["scales"], m.case["length"]) for m in measurements] == [
+        ("1,3", 4), ("1,3", 9), ("1,N/2", 4), ("1,N/2", 9),
+    ]  # fmt: skip
+    assert {tuple(m.values) for m in measurements} == {
+        ("fairseq Transformer layers", "windows, dense masks", "windows")
+    }
+    assert measurements[1].work == {"tokens": 18}
+
+
+def test_windows_and_dense_masks_are_the_same_layers(monkeypatch):
+    args = Namespace(
+        embed_dim=8, window_heads=2, layers=2, without_dense=False, device=torch.device("cpu"), dtype=torch.float32
+    )
+    encoders = window_speed._build_encoders(args, "3,N/2")
+    x, seen = torch.randn(40, 2, 8), []
+    own = attention.window_attention
+    monkeypatch.setattr(attention, "window_attention", lambda *inputs: seen.append(inputs[-1]) or own(*inputs))
+    assert_close(encoders[window_speed.OURS](x), encoders[window_speed.DENSE](x), atol=1e-5)
+    assert seen == ["auto", "auto", "dense", "dense"]
 
 
 def test_training_is_measured_in_time_and_memory(tmp_path, capsys):

@@ -17,6 +17,11 @@ from reference import make_dictionary
 
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
+VARIANTS_THAT_SEARCH = (
+    "muse muse_simple no_gate learned_positions other_embedding_widths plain_transformer multi_scale "
+    "transformer_multi_scale distance everything_limited"
+).split()
+
 
 def generation(**options):
     options = {"print_alignment": None, "replace_unk": None, "beam": 4, "no_beamable_mm": False, **options}
@@ -43,7 +48,7 @@ def test_outputs_equal_those_of_the_ordinary_form(variant):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("variant", ["muse", "muse_simple", "no_gate", "learned_positions", "other_embedding_widths"])
+@pytest.mark.parametrize("variant", VARIANTS_THAT_SEARCH)
 def test_hypotheses_are_those_of_the_ordinary_form(variant):
     _, _, source, _ = make_pair()
     sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}}

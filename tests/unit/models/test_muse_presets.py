@@ -24,9 +24,10 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from reference import make_dictionary
 
-from muse_plugin.models.muse import MuseModel, MuseSimpleModel
+from muse_plugin.models.muse import MuseModel, MuseSimpleModel, PlainTransformerModel
 from muse_plugin.models.muse_config import MuseConfig
 from muse_plugin.models.muse_presets import PRESETS
+from muse_plugin.modules.attention import SelfAttention
 
 IWSLT = (8848, 6632)  # symbols of the authors' German and English dictionaries
 ASKED_FOR = (
@@ -56,6 +57,16 @@ SETTINGS = {
     "muse_simple_iwslt_en_vi": IWSLT_EN_VI,
     "muse_simple_wmt_en_de": WMT_EN_DE,
     "muse_simple_wmt_en_fr": WMT_EN_FR,
+    "muse_multi_scale_iwslt_de_en": {**IWSLT_DE_EN, "encoder_heads": 12},
+    "muse_distance_iwslt_de_en": IWSLT_DE_EN,
+    "muse_multi_scale_tiny": {"size": "tiny"},
+    "muse_distance_tiny": {"size": "tiny"},
+    "plain_transformer_tiny": {"size": "tiny"},
+    "plain_transformer_iwslt_de_en": IWSLT_DE_EN,
+    "transformer_multi_scale_iwslt_de_en": {**IWSLT_DE_EN, "encoder_heads": 12},
+    "transformer_distance_iwslt_de_en": IWSLT_DE_EN,
+    "transformer_multi_scale_tiny": {"size": "tiny"},
+    "transformer_distance_tiny": {"size": "tiny"},
 }
 
 # Parameters by the authors' logs and formula, without the layer norm of 2 * width that each of their decoder layers
@@ -98,6 +109,13 @@ def count(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+SCALES = ("1", "3", "N/16", "N/8", "N/4")
+
+
+def find_self_attention(layer):
+    return next(module for module in layer.modules() if isinstance(module, SelfAttention))
+
+
 def expected_count(width, ffn, layers, heads, kernels, embeddings):
     """The paper's formula, without the unused layer norms."""
     conv = width * width + sum(width * heads * k for k in kernels) + (len(kernels) if len(kernels) > 1 else 0)
@@ -111,11 +129,12 @@ def test_every_asked_for_name_is_there():
     assert set(PRESETS) == set(SETTINGS)
 
 
-@pytest.mark.parametrize("name", ["muse", "muse_simple", *SETTINGS])
+@pytest.mark.parametrize("name", ["muse", "muse_simple", "plain_transformer", *SETTINGS])
 def test_registered_name_maps_to_our_class(name):
     # fairseq keeps the first class that was registered under a name, without a word.
     model = ARCH_MODEL_REGISTRY[name]
     assert issubclass(model, MuseSimpleModel) == name.startswith("muse_simple")
+    assert issubclass(model, PlainTransformerModel) == ("transformer" in name)
     assert issubclass(model, MuseModel)
     assert model.__module__.startswith("muse_plugin.models.")
     registered = ARCH_MODEL_NAME_REGISTRY[name]
@@ -127,9 +146,9 @@ def test_registered_name_maps_to_our_class(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_preset_names_only_known_flags_and_nothing_of_the_branches(name):
     model, settings = PRESETS[name]
-    assert model == ("muse_simple" if "simple" in name else "muse")
+    assert model == ("plain_transformer" if "transformer" in name else "muse_simple" if "simple" in name else "muse")
     assert set(settings) <= {field.name for field in fields(MuseConfig)}
-    assert not [key for key in settings if "branch" in key or "kernel" in key or "conv" in key]
+    assert not [key for key in settings if "branch" in key or "kernel" in key or "conv_type" in key]
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -141,8 +160,9 @@ def test_preset_sets_what_the_paper_says(name):
         assert config[f"{side}_embed_dim"] == width
         assert config[f"{side}_ffn_embed_dim"] == ffn
         assert config[f"{side}_layers"] == layers
-        assert config[f"{side}_attention_heads"] == heads
-        assert ("conv" in config[f"{side}_branches"].split(",")) == ("simple" not in name)
+        assert config[f"{side}_attention_heads"] == settings.get(f"{side}_heads", heads)
+        assert ("conv" in config[f"{side}_branches"].split(",")) == ("simple" not in name and "transformer" not in name)
+        assert ("/" in config[f"{side}_branches"]) == ("transformer" in name)
         assert config[f"{side}_kernel_sizes"] == "3,15"
         assert not config[f"{side}_normalize_before"]
     assert config.activation_fn == "relu"
@@ -154,6 +174,45 @@ def test_preset_sets_what_the_paper_says(name):
     if "share" in settings:
         assert config.share_all_embeddings == settings["share"]
         assert not config.share_decoder_input_output_embed
+
+
+@pytest.mark.parametrize("name", ["muse_multi_scale_iwslt_de_en", "transformer_multi_scale_iwslt_de_en"])
+def test_windows_are_the_published_ones(name):
+    encoder = build(parse("--arch", name)).encoder
+    first, top = (find_self_attention(encoder.layers[number]) for number in (0, 11))
+    # alpha = 0.5 for 12 heads, 5 scales: the lowest layer, and the top layer, where all scales share alike.
+    assert list(map(str, first.bias.scales)) == ["1"] * 6 + ["3"] * 3 + ["N/16"] * 2 + ["N/8"]
+    assert [list(map(str, top.bias.scales)).count(scale) for scale in SCALES] == [3, 2, 3, 2, 2]
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if "distance" in name])
+def test_distance_costs_what_is_published_and_heads_look_one_way(name):
+    for layer in build(parse("--arch", name)).encoder.layers:
+        direction, distance = find_self_attention(layer).bias.biases
+        assert direction.directions == ("forward", "backward") * 2
+        assert direction.masks_diagonal
+        assert not distance.learned
+        assert str(distance) == "DistancePenalty(alphas=[1.5, 1.5, 1.5, 1.5], learned=False)"
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_decoders_of_presets_see_all_the_past(name):
+    assert configure("--arch", name).model.decoder_attention_bias == "none"
+
+
+@pytest.mark.parametrize("limited", ["multi_scale", "distance"])
+def test_windows_and_distance_cost_no_parameters(limited):
+    assert count(build(parse("--arch", f"muse_{limited}_tiny"))) == count(build(parse("--arch", "muse_tiny")))
+    transformer = count(build(parse("--arch", "plain_transformer_tiny")))
+    assert count(build(parse("--arch", f"transformer_{limited}_tiny"))) == transformer
+
+
+def test_the_plain_transformer_has_the_size_of_fairseqs():
+    words = "--encoder-layers 4 --decoder-layers 4 --encoder-embed-dim 128 --decoder-embed-dim 128 "
+    words += "--encoder-ffn-embed-dim 256 --decoder-ffn-embed-dim 256 --encoder-attention-heads 4 "
+    words += "--decoder-attention-heads 4"
+    expected = count(build(parse("--arch", "transformer", *words.split())))
+    assert count(build(parse("--arch", "plain_transformer_tiny"))) == expected
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -246,7 +305,7 @@ def compose_config(*overrides):
     return config
 
 
-@pytest.mark.parametrize("name", ["muse", "muse_simple", *SETTINGS])
+@pytest.mark.parametrize("name", ["muse", "muse_simple", "plain_transformer", *SETTINGS])
 def test_hydra_knows_every_preset(name):
     node = ConfigStore.instance().load(f"model/{name}.yaml").node
     assert node._name == name

@@ -408,10 +408,37 @@ def test_pruned_model_can_be_stored_and_built_again():
     assert_close(loss_of(again.eval()), loss_of(pruned.eval()), atol=1e-6)
 
 
+def test_pruned_model_keeps_the_windows_of_its_layers():
+    limits = {
+        **both(layers=3, attention_heads=4),
+        "encoder_attention_bias": "multi-scale,distance",
+        "encoder_attention_scales": "1,N/2",
+        "encoder_attention_bias_layers": "1,2",
+        "decoder_attention_bias": "distance",
+        "decoder_attention_bias_layers": "1",
+        "decoder_distance_slopes": "learned",
+    }
+    full = build(**limits, kernel_sizes="3")
+    config = make_config(**limits, **both(layers_to_keep="0,2"))
+    pruned = build_from_config(config)
+    pruned.load_state_dict(full.state_dict(), model_cfg=config)
+    assert (config.encoder_attention_bias_layers, config.encoder_attention_scale_heads) == ("1", "[[2, 2]]")
+    assert config.decoder_attention_bias == "none"
+    again = build_from_config(config)
+    again.load_state_dict(pruned.state_dict(), model_cfg=config)
+    first, top = (layer.branches["self_attention"].bias for layer in again.encoder.layers)
+    assert first is None
+    assert repr(top) == repr(full.encoder.layers[2].branches["self_attention"].bias)
+    assert_close(loss_of(again.eval()), loss_of(pruned.eval()), atol=1e-6)
+
+
 # ---- number formats -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["muse", "muse_simple", "lightweight", "standard", "no_gate", "long_short_range"])
+@pytest.mark.parametrize(
+    "variant",
+    ["muse", "muse_simple", "lightweight", "standard", "no_gate", "long_short_range", "multi_scale", "distance"],
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_stays_finite_and_near_float32(variant, dtype):
     net = build(**{**VARIANTS[variant], **NOISE}).train()
@@ -426,8 +453,9 @@ def test_autocast_stays_finite_and_near_float32(variant, dtype):
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_model_stays_finite_and_decodes(dtype):
-    net = copy.deepcopy(built("muse")).to(dtype)
+@pytest.mark.parametrize("variant", ["muse", "multi_scale", "distance"])
+def test_half_precision_model_stays_finite_and_decodes(variant, dtype):
+    net = copy.deepcopy(built(variant)).to(dtype)
     _, _, source, previous = make_pair()
     whole = logits_of(net, source, previous)
     assert whole.dtype == dtype

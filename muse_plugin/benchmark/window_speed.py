@@ -1,0 +1,107 @@
+"""``muse-plugin benchmark attention --windows``: encoders of windowed attention, forward, against fairseq's.
+
+The sizes are those of Figure 4 in Guo et al. 2020 (arXiv:1912.00544): three layers of width 300 with ten heads, batches
+of 128 sentences.
+"""
+
+import argparse
+import copy
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import torch
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.models.attention_bias_flags import plan_biases
+from muse_plugin.modules.attention import SelfAttention
+from muse_plugin.modules.parallel_layer import ParallelLayer
+
+DESCRIPTION = (
+    "encoder layers, forward only, as at test time. fairseq's layers attend and have a feed-forward network, four "
+    "times as wide as the layer; layers of windows have none (arXiv:1912.00544 claims not to need it). Heads per scale "
+    "by alpha = 0.5. Dense: the same layers, with one mask over all pairs of words per head."
+)
+# Of its tasks of classification, and of tagging.
+SCALES = ["1,3,N/16,N/8,N/4", "1,3,5,7,9"]
+LENGTHS = (22, 50, 109, 201, 400, 800)
+FAIRSEQ = "fairseq Transformer layers"
+DENSE = "windows, dense masks"
+OURS = "windows"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of this benchmark."""
+    group = parser.add_argument_group("with --windows")
+    group.add_argument("--windows", action="store_true", help="measure encoder layers with windows instead")
+    group.add_argument("--sentences", type=int, default=128, help="per batch (default: %(default)s)")
+    group.add_argument("--layers", type=int, default=3, help="(default: %(default)s)")
+    group.add_argument("--embed-dim", type=int, default=300, help="width (default: %(default)s)")
+    group.add_argument("--window-heads", type=int, default=10, help="(default: %(default)s)")
+    group.add_argument("--scales", nargs="+", default=SCALES, help="lists of scales (default: the paper's)")
+    group.add_argument("--without-dense", action="store_true", help="leave the dense masks out: they take memory")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Measurement]:
+    """Measures every list of scales and length."""
+    for scales in args.scales:
+        torch.manual_seed(args.seed)
+        encoders = _build_encoders(args, scales)
+        for length in args.lengths or LENGTHS:
+            x = torch.randn(length, args.sentences, args.embed_dim, device=args.device, dtype=args.dtype)
+            runs = {name: partial(encoder, x) for name, encoder in encoders.items()}
+            seconds = measure_time(runs, args.device, args.rounds, max_seconds=args.max_seconds)
+            yield Measurement(
+                {"scales": scales, "length": length}, FAIRSEQ, seconds, work={"tokens": length * args.sentences}
+            )
+
+
+def _build_encoders(args: argparse.Namespace, scales: str) -> dict[str, Callable[[Tensor], Tensor]]:
+    flags = Namespace(
+        encoder_attention_bias="multi-scale",
+        encoder_attention_bias_layers=None,
+        encoder_attention_scales=scales,
+        encoder_attention_scale_alpha=0.5,
+        encoder_attention_scale_heads=None,
+        encoder_attention_scale_radii=False,
+        encoder_layers=args.layers,
+        encoder_attention_heads=args.window_heads,
+    )
+    biases = [plan.build() for plan in plan_biases(flags, "encoder") if plan is not None]
+    branches = [SelfAttention(args.embed_dim, args.window_heads, bias=bias) for bias in biases]
+    ours = [ParallelLayer(args.embed_dim, {"self_attention": branch}) for branch in branches]
+    theirs = TransformerConfig.from_namespace(
+        Namespace(
+            encoder_embed_dim=args.embed_dim,
+            encoder_ffn_embed_dim=4 * args.embed_dim,
+            encoder_attention_heads=args.window_heads,
+        )
+    )
+    layers = [TransformerEncoderLayerBase(theirs) for _ in range(args.layers)]
+    for layer in (*ours, *layers):
+        layer.to(args.device, args.dtype).eval()
+    for layer in ours:
+        layer.make_generation_fast_()
+    encoders = {FAIRSEQ: _stack(layers)}
+    if not args.without_dense:
+        dense = copy.deepcopy(ours)
+        for layer in dense:
+            layer.branches["self_attention"].window_backend = "dense"
+        encoders[DENSE] = _stack(dense)
+    encoders[OURS] = _stack(ours)
+    return encoders
+
+
+def _stack(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
+    """Layers one after the other: fairseq's, which take a padding mask and return states, or ours."""
+
+    def run(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            for layer in layers:
+                x = layer(x)[0] if isinstance(layer, ParallelLayer) else layer(x, None)
+        return x
+
+    return run

@@ -1,0 +1,256 @@
+"""Reads the flags that limit self-attention, ``--encoder-attention-bias`` and its kin, into one plan per layer.
+
+The mechanisms are in ``modules/attention_bias.py`` and ``modules/head_allocation.py``.
+"""
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from muse_plugin.modules.attention_bias import (
+    AttentionBias,
+    Direction,
+    DistancePenalty,
+    MultiScaleWindows,
+    Scale,
+    SummedBias,
+    check_scale,
+    geometric_alphas,
+)
+from muse_plugin.modules.head_allocation import allocate_heads
+
+BIASES = {
+    "encoder": ("multi-scale", "distance", "forward", "backward", "bidirectional-split"),
+    "decoder": ("multi-scale", "distance"),
+}
+_DIRECTIONS = ("forward", "backward", "bidirectional-split")
+DISTANCE_SLOPES = ("fixed", "geometric", "learned")
+
+
+@dataclass(frozen=True)
+class BiasPlan:
+    """What self-attention of one layer may look at.
+
+    Attributes:
+        scales: one per head; None without windows.
+        causal: windows end at the query.
+        scales_are_radii: see ``MultiScaleWindows``.
+        directions: one per head; None if both are seen.
+        masks_diagonal: see ``Direction``.
+        alphas: of the distance mask, one per head; None without it.
+        learned: the alphas are parameters.
+    """
+
+    scales: Optional[tuple[Scale, ...]] = None
+    causal: bool = False
+    scales_are_radii: bool = False
+    directions: Optional[tuple[str, ...]] = None
+    masks_diagonal: bool = True
+    alphas: Optional[tuple[float, ...]] = None
+    learned: bool = False
+
+    def build(self) -> AttentionBias:
+        """Builds the module; several biases are summed."""
+        parts: list[AttentionBias] = []
+        if self.scales is not None:
+            parts.append(MultiScaleWindows(self.scales, self.causal, self.scales_are_radii))
+        if self.directions is not None:
+            parts.append(Direction(self.directions, self.masks_diagonal))
+        if self.alphas is not None:
+            parts.append(DistancePenalty(self.alphas, self.learned))
+        return parts[0] if len(parts) == 1 else SummedBias(parts)
+
+
+def plan_biases(cfg: Any, side: str) -> list[Optional[BiasPlan]]:
+    """Plans every layer of one side.
+
+    Args:
+        cfg: flags by their flat names.
+        side: "encoder" or "decoder".
+
+    Returns:
+        One entry per layer, from the bottom; None for a layer with plain attention.
+
+    Raises:
+        ValueError: in one sentence, for the first fault.
+    """
+    kinds = parse_biases(getattr(cfg, f"{side}_attention_bias"), side)
+    layers, heads = getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_attention_heads")
+    if not kinds:
+        return [None] * layers
+    chosen = parse_bias_layers(getattr(cfg, f"{side}_attention_bias_layers"), layers, side)
+    shared: dict[str, Any] = {}
+    table: list[tuple[Scale, ...]] = []
+    if "multi-scale" in kinds:
+        table = _distribute_scales(cfg, side, len(chosen), heads)
+        shared = {"causal": side == "decoder", "scales_are_radii": getattr(cfg, f"{side}_attention_scale_radii")}
+    for kind in kinds:
+        if kind in _DIRECTIONS:
+            shared["directions"] = _directions(kind, heads)
+            shared["masks_diagonal"] = cfg.encoder_attention_diagonal == "masked"
+    if "distance" in kinds:
+        slopes, alpha = getattr(cfg, f"{side}_distance_slopes"), getattr(cfg, f"{side}_distance_alpha")
+        shared["alphas"] = tuple(geometric_alphas(heads) if slopes == "geometric" else [alpha] * heads)
+        shared["learned"] = slopes == "learned"
+    plans: list[Optional[BiasPlan]] = [None] * layers
+    for number, layer in enumerate(chosen):
+        plans[layer] = BiasPlan(scales=table[number] if table else None, **shared)
+    try:
+        for plan in plans:
+            if plan is not None:
+                plan.build()
+    except ValueError as error:
+        raise ValueError(f"--{side}-attention-bias: {error}") from None
+    return plans
+
+
+def parse_biases(text: str, side: str) -> list[str]:
+    """Reads a comma-separated list of biases; "none" is an empty one.
+
+    Raises:
+        ValueError: if a name is unknown, occurs twice, or contradicts another.
+    """
+    names = [name.strip() for name in text.split(",")]
+    if names == ["none"]:
+        return []
+    unknown = [name for name in names if name not in BIASES[side]]
+    flag = f"--{side}-attention-bias"
+    if unknown or len(set(names)) != len(names):
+        raise ValueError(
+            f"{flag} must be none or list biases out of {', '.join(BIASES[side])}, each at most once, but got {text!r}."
+        )
+    if sum(name in _DIRECTIONS for name in names) > 1:
+        raise ValueError(
+            f"{flag} can take one of {', '.join(_DIRECTIONS)}, since two leave heads with nothing to see, but got "
+            f"{text!r}; bidirectional-split gives each direction half the heads."
+        )
+    return names
+
+
+def parse_bias_layers(text: Optional[str], layers: int, side: str) -> list[int]:
+    """Reads numbers of layers, comma-separated and counted from 0; None stands for all.
+
+    Raises:
+        ValueError: if an entry is no layer, or occurs twice.
+    """
+    if not text:
+        return list(range(layers))
+    entries = [entry.strip() for entry in text.split(",")]
+    numbers = {int(entry) for entry in entries if entry.isdecimal() and int(entry) < layers}
+    if len(numbers) != len(entries):
+        raise ValueError(
+            f"--{side}-attention-bias-layers must list different layers from 0 to {layers - 1}, e.g. 0,1, but got "
+            f"{text!r}."
+        )
+    return sorted(numbers)
+
+
+def parse_scales(text: str, side: str, radii: bool = False) -> list[Scale]:
+    """Reads scales, comma-separated: integers, N/r for the length of the sentence divided by r, and all.
+
+    Args:
+        text: the flag's value.
+        side: "encoder" or "decoder".
+        radii: the numbers are radii.
+
+    Raises:
+        ValueError: if one cannot be read or is not possible, or if they do not grow.
+    """
+    flag = f"--{side}-attention-scales"
+    scales = []
+    for entry in (part.strip() for part in text.split(",")):
+        digits = entry.removeprefix("N/").removeprefix("-")
+        if entry == "all":
+            scale = Scale()
+        elif entry == "N":
+            scale = Scale(divisor=1)
+        elif not digits.isdecimal():
+            raise ValueError(
+                f"{flag} must list integers, fractions of the sentence such as N/4, or all, but got {entry!r} in "
+                f"{text!r}."
+            )
+        elif entry.startswith("N/"):
+            scale = Scale(divisor=int(entry[2:]))
+        else:
+            scale = Scale(window=int(entry))
+        try:
+            check_scale(scale, causal=side == "decoder", scales_are_radii=radii)
+        except ValueError as error:
+            raise ValueError(f"{flag}: {error}") from None
+        scales.append(scale)
+    for kind in ("window", "divisor"):
+        sizes = [getattr(scale, kind) for scale in scales if getattr(scale, kind) is not None]
+        if sizes != sorted(set(sizes), reverse=kind == "divisor"):
+            raise ValueError(f"{flag} must list different scales from the smallest to the largest, but got {text!r}.")
+    if Scale() in scales[:-1]:
+        raise ValueError(f"{flag} must list different scales from the smallest to the largest, but got {text!r}.")
+    return scales
+
+
+def _distribute_scales(cfg: Any, side: str, layers: int, heads: int) -> list[tuple[Scale, ...]]:
+    """One scale per head, for each of the layers that have windows."""
+    radii = getattr(cfg, f"{side}_attention_scale_radii")
+    scales = parse_scales(getattr(cfg, f"{side}_attention_scales"), side, radii)
+    table = getattr(cfg, f"{side}_attention_scale_heads")
+    if table is not None:
+        counts = _parse_table(table, f"--{side}-attention-scale-heads", layers, len(scales), heads)
+    else:
+        alpha = getattr(cfg, f"{side}_attention_scale_alpha")
+        try:
+            counts = [allocate_heads(alpha, layer, layers, len(scales), heads) for layer in range(1, layers + 1)]
+        except ValueError as error:
+            raise ValueError(f"--{side}-attention-scales, --{side}-attention-scale-alpha: {error}") from None
+    return [tuple(scale for scale, count in zip(scales, row, strict=True) for _ in range(count)) for row in counts]
+
+
+def _parse_table(text: str, flag: str, layers: int, scales: int, heads: int) -> list[list[int]]:
+    """Reads heads per scale, one list per layer that has windows.
+
+    Raises:
+        ValueError: if it does not have that form, or a row does not add up to the number of heads.
+    """
+    try:
+        rows = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        rows = None
+    fits = isinstance(rows, list) and len(rows) == layers and all(isinstance(row, list) for row in rows)
+    numbers: Sequence[Any] = [n for row in rows for n in row] if fits else []
+    if not fits or not all(type(n) is int and n >= 0 for n in numbers) or any(len(row) != scales for row in rows):
+        raise ValueError(
+            f"{flag} must hold one list per layer with windows, here {layers}, of one number per scale, here {scales}, "
+            f"e.g. '[[3,1],[2,2]]', but got {text!r}."
+        )
+    for row in rows:
+        if sum(row) != heads:
+            raise ValueError(f"{flag} must hand out {heads} heads in every layer, but got {row}, which is {sum(row)}.")
+    result: list[list[int]] = rows
+    return result
+
+
+def _directions(kind: str, heads: int) -> tuple[str, ...]:
+    if kind != "bidirectional-split":
+        return (kind,) * heads
+    if heads % 2 != 0:
+        raise ValueError(
+            f"bidirectional-split gives half of the heads to each direction, but got {heads} heads; use an even number."
+        )
+    return ("forward", "backward") * (heads // 2)  # in turn: next to multi-scale, every scale gets both
+
+
+def pruned_bias_flags(cfg: Any, side: str, kept: Sequence[int]) -> dict[str, Any]:
+    """The flags that describe the same layers once only those in ``kept`` (numbers from 0) are left."""
+    plans = plan_biases(cfg, side)
+    numbers = [new for new, old in enumerate(kept) if plans[old] is not None]
+    if not any(plan is not None for plan in plans):
+        return {}
+    if not numbers:
+        return {f"{side}_attention_bias": "none"}
+    flags: dict[str, Any] = {f"{side}_attention_bias_layers": ",".join(map(str, numbers))}
+    if "multi-scale" in parse_biases(getattr(cfg, f"{side}_attention_bias"), side):
+        scales = parse_scales(
+            getattr(cfg, f"{side}_attention_scales"), side, getattr(cfg, f"{side}_attention_scale_radii")
+        )
+        rows = [plans[old].scales for old in kept if plans[old] is not None]  # type: ignore[union-attr]
+        flags[f"{side}_attention_scale_heads"] = str([[row.count(scale) for scale in scales] for row in rows if row])
+    return flags
