@@ -51,8 +51,8 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
       trial_flags+=("--$side-layers" 2 "--$side-embed-dim" 32 "--$side-ffn-embed-dim" 64 "--$side-attention-heads" 4)
     done
   fi
-  local models=" muse muse_simple transformer ${2:-} "
-  [[ "$model" != *' '* && "$models" == *" $model "* ]] || fail "MODEL must be one of$models, but is '$model'."
+  local models="muse muse_simple transformer${2:+ $2}"
+  [[ "$model" != *' '* && " $models " == *" $model "* ]] || fail "MODEL must be one of $models, but is '$model'."
   work_dir=${WORK_DIR:-$root/runs/$recipe$([[ "$trial" == 1 ]] && printf -- '-trial' || true)}
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)

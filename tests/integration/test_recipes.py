@@ -158,7 +158,8 @@ def raw_dir(tmp_path):
 
 
 TRIALS = [
-    ("multi30k", make_multi30k, {}, ["en-de-muse-seed1"]),
+    ("multi30k", make_multi30k, {"MODEL": "plain_transformer", "ATTENTION": "both"},
+     ["en-de-plain_transformer-both-seed1"]),
     ("iwslt14_de_en", make_iwslt14, {}, ["muse-seed1"]),
     ("iwslt15_en_vi", make_iwslt15, {"MODEL": "muse_simple", "SIMCUT": "1", "BPE_DROPOUT": "0.1", "SEED": "2"},
      ["muse_simple-simcut-bpe-dropout-seed2"]),
@@ -300,7 +301,17 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
     [
         ("train", {}, "there is no data in"),
         ("evaluate", {}, "there is no finished training in"),
-        ("train", {"MODEL": "lstm"}, "MODEL must be muse, muse_simple or transformer, but is 'lstm'."),
+        (
+            "train",
+            {"MODEL": "lstm"},
+            "MODEL must be one of muse muse_simple transformer plain_transformer, but is 'lstm'.",
+        ),
+        ("train", {"ATTENTION": "local"}, "ATTENTION must be none, multi-scale, distance or both, but is 'local'."),
+        (
+            "train",
+            {"MODEL": "transformer", "ATTENTION": "both"},
+            "needs a model of this plugin, but MODEL is transformer",
+        ),
         ("prepare", {"TARGET_LANG": "cs"}, "TARGET_LANG must be de or fr, but is 'cs'."),
         ("train", {"SIMCUT": "1", "RDROP": "1"}, "SIMCUT and RDROP are two criterions: set one of them."),
     ],

@@ -51,7 +51,7 @@ CASES = {
     "windows_simple": {
         "model": "muse_simple",
         **WINDOWS,
-        "encoder_attention_scales": "5,N/2,all",
+        "encoder_attention_scales": "N/8,N/2,all",
         "decoder_attention_scales": "3",
         **both(attention_scale_alpha=0.0),
     },
