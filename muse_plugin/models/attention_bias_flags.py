@@ -3,7 +3,7 @@
 The mechanisms are in ``modules/attention_bias.py`` and ``modules/head_allocation.py``.
 """
 
-import ast
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -211,8 +211,8 @@ def _parse_table(text: str, flag: str, layers: int, scales: int, heads: int) -> 
         ValueError: if it does not have that form, or a row does not add up to the number of heads.
     """
     try:
-        rows = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+        rows = json.loads(text)
+    except (ValueError, RecursionError):
         rows = None
     fits = isinstance(rows, list) and len(rows) == layers and all(isinstance(row, list) for row in rows)
     numbers: Sequence[Any] = [n for row in rows for n in row] if fits else []
@@ -233,7 +233,8 @@ def _directions(kind: str, heads: int) -> tuple[str, ...]:
         return (kind,) * heads
     if heads % 2 != 0:
         raise ValueError(
-            f"bidirectional-split gives half of the heads to each direction, but got {heads} heads; use an even number."
+            f"--encoder-attention-bias bidirectional-split gives half of the heads to each direction, but got {heads} "
+            "heads; use an even number."
         )
     return ("forward", "backward") * (heads // 2)  # in turn: next to multi-scale, every scale gets both
 
