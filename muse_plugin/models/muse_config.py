@@ -431,7 +431,7 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
                 f"{flag} must be divisible by --{side}-{kind}-heads, but got {width:g} and {heads}; change one of them."
             )
     if (
-        getattr(cfg, f"{side}_attention_bias") != "none"
+        getattr(cfg, f"{side}_attention_bias").strip() != "none"
         and chosen
         and not {"self_attention", "long_short_range"} & set(chosen)
     ):

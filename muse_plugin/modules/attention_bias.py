@@ -10,7 +10,6 @@ Sources: windows, Guo et al. 2020 (arXiv:1912.00544), section 1.2; direction and
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from muse_plugin.ops.window_attention import UNLIMITED, Windows
 
+_HIGHEST_ALPHA = torch.finfo(torch.float32).max
 DIRECTIONS = ("forward", "backward", "both")
 
 
@@ -178,7 +178,7 @@ class DistancePenalty(AttentionBias):
     def __init__(self, alphas: Sequence[float], learned: bool = False) -> None:
         super().__init__()
         for alpha in alphas:
-            if not (math.isfinite(alpha) and alpha >= 0):
+            if not 0 <= alpha <= _HIGHEST_ALPHA:
                 raise ValueError(
                     f"the alpha of the distance mask must be a finite number of at least 0, but got {alpha}."
                 )

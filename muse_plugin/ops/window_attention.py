@@ -3,7 +3,8 @@
     out[b, h, t] = sum_s softmax_s( q[b, h, t] . k[b, h, s] / sqrt(D) - slope[h] * |d| ) v[b, h, s]
 
 over the keys s that are no padding and whose offset d = s - (t + S - T) lies in first[b, h] .. last[b, h]. The last of
-the T queries stands at the last of the S keys. A query that sees no key gets zeros.
+the T queries stands at the last of the S keys. A query that sees no key gets zeros; one that stands at padding gets
+any finite numbers.
 
 Back ends, all exact:
 
@@ -237,8 +238,9 @@ def _make_bias(windows: Windows, offsets: Tensor, hidden: Tensor | None, dtype: 
     lowest = torch.finfo(dtype).min / 2
     if windows.slopes is None:
         return torch.zeros(hides.shape, dtype=dtype, device=hides.device).masked_fill_(hides, lowest)
-    bias = (-windows.slopes.to(dtype)[:, None, None] * offsets.abs()).to(dtype)
-    return bias.masked_fill(hides, lowest)
+    wide = torch.promote_types(dtype, torch.float32)  # what is finite there may not be in half precision
+    bias = -windows.slopes.to(wide)[:, None, None] * offsets.abs()
+    return bias.clamp(min=lowest).to(dtype).masked_fill(hides, lowest)
 
 
 def _reference(

@@ -374,3 +374,11 @@ def test_printed_model_tells_what_heads_may_look_at():
 def test_a_bias_of_no_kind_describes_nothing():
     with pytest.raises(NotImplementedError):
         AttentionBias()(torch.tensor([3]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("alpha", [1e5, 3e38])
+def test_a_steep_alpha_leaves_the_word_itself_in_every_precision(dtype, alpha):
+    projected = {name: torch.randn(2, 40, 8).to(dtype) for name in ("query", "key", "value")}
+    branch = SelfAttention(8, 2, bias=DistancePenalty([alpha] * 2)).eval()
+    assert_close(branch(projected, LayerContext(length=40)), projected["value"], atol=0.02, rtol=0)
