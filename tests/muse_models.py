@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import torch
 from fairseq.models import build_model
+from helpers import assert_close
 from reference import make_dictionary
 from torch import nn
 
@@ -147,3 +148,19 @@ def lengths_of(tokens):
 
 def logits_of(net, source, previous):
     return net(source, lengths_of(source), previous)[0]
+
+
+def train_once(net, loss_of):
+    """The loss under a fixed seed, and gradients by name."""
+    torch.manual_seed(5)
+    loss = loss_of(net)
+    loss.backward()
+    return loss, {name: p.grad for name, p in net.named_parameters()}
+
+
+def assert_same_training(expected, actual, atol=1e-6):
+    """Compares two results of ``train_once``."""
+    assert_close(actual[0], expected[0], atol=atol)
+    assert expected[1].keys() == actual[1].keys()
+    for name, gradient in expected[1].items():
+        assert_close(actual[1][name], gradient, atol=atol, why=name)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.attention_bias import (
     AttentionBias,
     Direction,
@@ -79,7 +80,8 @@ def plan_biases(cfg: Any, side: str) -> list[Optional[BiasPlan]]:
     layers, heads = getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_attention_heads")
     if not kinds:
         return [None] * layers
-    chosen = parse_bias_layers(getattr(cfg, f"{side}_attention_bias_layers"), layers, side)
+    flag = f"--{side}-attention-bias-layers"
+    chosen = parse_layer_numbers(getattr(cfg, f"{side}_attention_bias_layers"), layers, flag)
     shared: dict[str, Any] = {}
     table: list[tuple[Scale, ...]] = []
     if "multi-scale" in kinds:
@@ -128,24 +130,6 @@ def parse_biases(text: str, side: str) -> list[str]:
     return names
 
 
-def parse_bias_layers(text: Optional[str], layers: int, side: str) -> list[int]:
-    """Reads numbers of layers, comma-separated and counted from 0; None stands for all.
-
-    Raises:
-        ValueError: if an entry is no layer, or occurs twice.
-    """
-    if not text:
-        return list(range(layers))
-    entries = [entry.strip() for entry in text.split(",")]
-    numbers = {int(entry) for entry in entries if entry.isdecimal() and int(entry) < layers}
-    if len(numbers) != len(entries):
-        raise ValueError(
-            f"--{side}-attention-bias-layers must list different layers from 0 to {layers - 1}, e.g. 0,1, but got "
-            f"{text!r}."
-        )
-    return sorted(numbers)
-
-
 def parse_scales(text: str, side: str, radii: bool = False) -> list[Scale]:
     """Reads scales, comma-separated: integers, N/r for the length of the sentence divided by r, and all.
 
@@ -179,11 +163,10 @@ def parse_scales(text: str, side: str, radii: bool = False) -> list[Scale]:
         except ValueError as error:
             raise ValueError(f"{flag}: {error}") from None
         scales.append(scale)
-    for kind in ("window", "divisor"):
-        sizes = [getattr(scale, kind) for scale in scales if getattr(scale, kind) is not None]
-        if sizes != sorted(set(sizes), reverse=kind == "divisor"):
-            raise ValueError(f"{flag} must list different scales from the smallest to the largest, but got {text!r}.")
-    if Scale() in scales[:-1]:
+    windows = [scale.window for scale in scales if scale.window is not None]
+    divisors = [scale.divisor for scale in scales if scale.divisor is not None]
+    grows = windows == sorted(set(windows)) and divisors == sorted(set(divisors), reverse=True)
+    if not grows or Scale() in scales[:-1]:
         raise ValueError(f"{flag} must list different scales from the smallest to the largest, but got {text!r}.")
     return scales
 

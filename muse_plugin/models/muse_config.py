@@ -17,6 +17,7 @@ from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerCo
 from omegaconf import DictConfig, OmegaConf
 
 from muse_plugin.models.attention_bias_flags import DISTANCE_SLOPES, BiasPlan, plan_biases, pruned_bias_flags
+from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
 ENCODER_BRANCHES = ("self_attention", "conv", "long_short_range", "ffn")
@@ -305,7 +306,7 @@ def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
         side: "encoder" or "decoder".
 
     Raises:
-        ValueError: see ``parse_stages``, ``parse_kernel_sizes``, ``parse_layers_to_keep`` and ``plan_biases``.
+        ValueError: see ``parse_stages``, ``parse_kernel_sizes``, ``parse_layer_numbers`` and ``plan_biases``.
     """
     stages = _stages(cfg, side)
     chosen = _flatten(stages)
@@ -314,21 +315,6 @@ def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
         sizes = _kernel_sizes(cfg, side)
     plans = [LayerPlan(stages, *rest) for rest in zip(sizes, plan_biases(cfg, side), strict=True)]
     return [plans[number] for number in _layers_to_keep(cfg, side)]
-
-
-def parse_layers_to_keep(text: str | None, layers: int, flag: str) -> list[int]:
-    """Reads the numbers of the layers to keep when pruning, comma-separated and counted from 0; None keeps all.
-
-    Raises:
-        ValueError: if an entry is no layer number, or occurs twice.
-    """
-    if not text:
-        return list(range(layers))
-    entries = [entry.strip() for entry in text.split(",")]
-    numbers = {int(entry) for entry in entries if entry.isdecimal() and int(entry) < layers}
-    if len(numbers) != len(entries):
-        raise ValueError(f"{flag} must list different layers from 0 to {layers - 1}, e.g. 0,1, but got {text!r}.")
-    return sorted(numbers)
 
 
 def _stages(cfg: Any, side: str) -> list[list[str]]:
@@ -351,7 +337,7 @@ def _kernel_sizes(cfg: Any, side: str) -> list[tuple[int, ...]]:
 
 def _layers_to_keep(cfg: Any, side: str) -> list[int]:
     flag = f"--{side}-layers-to-keep"
-    return parse_layers_to_keep(getattr(cfg, f"{side}_layers_to_keep"), getattr(cfg, f"{side}_layers"), flag)
+    return parse_layer_numbers(getattr(cfg, f"{side}_layers_to_keep"), getattr(cfg, f"{side}_layers"), flag)
 
 
 def pruned_flags(cfg: Any) -> dict[str, Any]:

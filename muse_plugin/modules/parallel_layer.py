@@ -198,14 +198,11 @@ class ParallelLayer(InferenceForm):
         outputs = []
         for start in range(0, x.shape[1], chunk):
             own = slice(start, start + chunk)
-            context = LayerContext(
-                length=x.shape[0],
-                key_padding_mask=None if key_padding_mask is None else key_padding_mask[own],
-                key_padding_bias=None if key_padding_bias is None else key_padding_bias[own],
-                lengths=None if lengths is None else lengths[own],
-                causal=causal,
+            mask, bias, counts = (
+                None if part is None else part[own] for part in (key_padding_mask, key_padding_bias, lengths)
             )
-            outputs.append(self.compute(x[:, own].contiguous(), context))
+            part, _ = self.forward(x[:, own].contiguous(), mask, key_padding_bias=bias, lengths=counts, causal=causal)
+            outputs.append(part)
         return torch.cat(outputs, dim=1)
 
     def _trains(self) -> bool:

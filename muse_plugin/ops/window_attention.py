@@ -109,12 +109,11 @@ def window_attention(
     if backend == "taps" and query.device.type != "cpu":
         raise RuntimeError(f"the back end taps runs on the CPU only, but got {query.device}; use backend='auto'.")
     silent = heads - query.shape[1]
-    if silent > 0:
-        copied, value = value[:, :silent, value.shape[2] - query.shape[2] :], value[:, silent:]
-        windows = windows.take(silent, heads)
-        parts = _attend(query, key, value, windows, key_padding_mask, dropout, backend) if silent < heads else []
-        return _side_by_side([copied, *parts])
-    return _side_by_side(_attend(query, key, value, windows, key_padding_mask, dropout, backend))
+    parts = [value[:, :silent, value.shape[2] - query.shape[2] :]] if silent > 0 else []
+    if silent < heads:
+        rest = value[:, silent:], windows.take(silent, heads)
+        parts += _attend(query, key, *rest, key_padding_mask, dropout, backend)
+    return _side_by_side(parts)
 
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
@@ -137,7 +136,8 @@ def _attend(
     if backend in ("reference", "dense", "flex") or torch.compiler.is_compiling():
         # One way for all heads, which never asks for the numbers in ``windows``.
         compute = {"reference": _reference, "flex": _flex}.get(backend, _dense)
-        out = compute(query, key, value, _move(windows, query.device), key_padding_mask, dropout)
+        windows = _move(windows, query.device)
+        out = compute(query, key, value, windows, key_padding_mask, dropout)
         return [_clear_blind(out, windows, key.shape[2], key_padding_mask)]
     if query.numel() == 0:
         return [torch.zeros_like(query)]
@@ -174,11 +174,11 @@ def _group(windows: Windows, query: Tensor, positions: int, backend: str) -> lis
     length, on_cpu = query.shape[2], query.device.type == "cpu"
     lows = windows.first.amin(0).clamp(min=1 - positions).tolist()
     highs = windows.last.amax(0).clamp(max=length - 1).tolist()
+    named = {"taps": _taps, "blocks": _blocks}.get(backend)
     chosen: list[_Group] = []
     for head, (low, high) in enumerate(zip(lows, highs, strict=True)):
         low, high = min(low, length - 1), max(high, 1 - positions)
         high = max(low, high)  # an empty window
-        named = {"taps": _taps, "blocks": _blocks}.get(backend)
         compute = named or _choose(low, high, length, positions, on_cpu)
         last = chosen[-1] if chosen else None
         if last is not None and last.compute is compute and _go_together(last, low, high):
@@ -243,6 +243,12 @@ def _make_bias(windows: Windows, offsets: Tensor, hidden: Tensor | None, dtype: 
     return bias.clamp(min=lowest).to(dtype).masked_fill(hides, lowest)
 
 
+def _find_hidden(at: Tensor, positions: int, padding: Tensor | None) -> Tensor:
+    """Whether there is no key at these positions, or padding: shape (B or 1, *at.shape)."""
+    hidden = (at < 0) | (at >= positions)
+    return hidden[None] if padding is None else hidden | padding[:, at.clamp(0, positions - 1)]
+
+
 def _reference(
     query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *_: int
 ) -> Tensor:
@@ -299,10 +305,7 @@ def _taps(
         return torch.zeros_like(query)
     logits = dot_rows(query * (1.0 / math.sqrt(query.shape[3])), key, left, size)
     at = torch.arange(length)[:, None] + torch.arange(size) - left
-    hidden = (at < 0) | (at >= positions)
-    if padding is not None:
-        hidden = hidden | padding[:, at.clamp(0, positions - 1)]
-        hidden = hidden[:, None]
+    hidden = _find_hidden(at, positions, padding)[:, None]
     bias = _make_bias(windows, torch.arange(low, high + 1)[None], hidden, logits.dtype)
     weights = drop(torch.softmax(logits + bias, dim=-1), dropout)
     return sum_rows(value, weights, left, None)
@@ -331,11 +334,7 @@ def _blocks(
 
     windows = _move(windows, device)
     at = torch.arange(0, blocks * _BLOCK, _BLOCK, device=device)[:, None] + torch.arange(reach, device=device) - before
-    hidden = (at < 0) | (at >= positions)  # (blocks, reach)
-    if padding is None:
-        hidden = hidden[None]
-    else:
-        hidden = hidden | padding[:, at.clamp(0, positions - 1)]
+    hidden = _find_hidden(at, positions, padding)  # (B or 1, blocks, reach)
     offsets = torch.arange(reach, device=device) - torch.arange(_BLOCK, device=device)[:, None] + low
     lowest = torch.finfo(query.dtype).min / 4  # twice that is still finite
     outside = torch.zeros(hidden.shape, dtype=query.dtype, device=device).masked_fill_(hidden, lowest)[:, :, None]

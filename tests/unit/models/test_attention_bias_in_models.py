@@ -17,6 +17,7 @@ from muse_models import (
     PAD,
     SMALL,
     SYMBOLS,
+    assert_same_training,
     both,
     build,
     lengths_of,
@@ -24,6 +25,7 @@ from muse_models import (
     make_batch,
     make_pair,
     make_sentence,
+    train_once,
 )
 from omegaconf import OmegaConf
 from reference import make_dictionary
@@ -385,14 +387,8 @@ def test_activation_checkpointing_gives_the_same_loss_and_gradients(case):
     for wrapped in (False, True):
         net = make(case, attention_dropout=0.1, dropout=0.1, checkpoint_activations=wrapped).train()
         assert hasattr(net.encoder.layers[0], "precheckpoint_forward") == wrapped
-        torch.manual_seed(5)
-        loss = loss_of(net)
-        loss.backward()
-        results.append((loss, {name: p.grad for name, p in net.named_parameters()}))
-    assert_close(results[1][0], results[0][0], atol=1e-6)
-    assert results[0][1].keys() == results[1][1].keys()
-    for name, gradient in results[0][1].items():
-        assert_close(results[1][1][name], gradient, atol=1e-6, why=name)
+        results.append(train_once(net, loss_of))
+    assert_same_training(*results)
 
 
 def test_compiled_layers_give_the_same_loss_and_gradients(monkeypatch):

@@ -17,6 +17,7 @@ from muse_models import (
     SMALL,
     SYMBOLS,
     VARIANTS,
+    assert_same_training,
     both,
     build,
     built,
@@ -25,6 +26,7 @@ from muse_models import (
     make_batch,
     make_pair,
     make_sentence,
+    train_once,
 )
 from omegaconf import OmegaConf
 from reference import make_dictionary
@@ -323,14 +325,8 @@ def test_activation_checkpointing_gives_the_same_loss_and_gradients(variant, noi
         net = build(**{**VARIANTS[variant], **noise, **flags}).train()
         assert hasattr(net.encoder.layers[0], "precheckpoint_forward") == bool(flags)
         assert hasattr(net.decoder.layers[0], "precheckpoint_forward") == bool(flags)
-        torch.manual_seed(5)
-        loss = loss_of(net)
-        loss.backward()
-        results.append((loss, {name: p.grad for name, p in net.named_parameters()}))
-    assert_close(results[1][0], results[0][0], atol=1e-6)
-    assert results[0][1].keys() == results[1][1].keys()
-    for name, gradient in results[0][1].items():
-        assert_close(results[1][1][name], gradient, atol=1e-6, why=name)
+        results.append(train_once(net, loss_of))
+    assert_same_training(*results)
 
 
 @torch.no_grad()
