@@ -10,12 +10,12 @@ import hashlib
 import io
 import json
 import re
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Union
+from typing import Any, Union
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.text_streams import clean_line
 
 FILE_NAME = "text_pipeline.json"
 CODES_NAME = "bpe.codes"
@@ -41,40 +41,6 @@ _SETTINGS: dict[str, type] = {
 
 class TextPipelineError(ValueError):
     """A text pipeline on disk is missing, incomplete, damaged or of another version."""
-
-
-def clean_line(line: str) -> str:
-    """Makes one printable line: no control or format characters, every kind of white space a single space.
-
-    Line separators (carriage return, U+0085, U+2028, ...), tabs and non-breaking spaces become a space; invisible
-    format characters (soft hyphen, byte order mark, zero-width characters) are dropped; surrogates become U+FFFD.
-    """
-    if line.isascii() and line.isprintable():
-        return " ".join(line.split())
-    characters = []
-    for character in line:
-        category = unicodedata.category(character)
-        if category in ("Cc", "Zl", "Zp", "Zs"):
-            characters.append(" ")
-        elif category == "Cs":
-            characters.append("\N{REPLACEMENT CHARACTER}")
-        elif category != "Cf":
-            characters.append(character)
-    return " ".join("".join(characters).split())
-
-
-def iterate_lines(stream: BinaryIO) -> Iterator[tuple[str, bool]]:
-    r"""Yields (text, was valid UTF-8) for each line of a byte stream; only ``\n`` ends a line.
-
-    Python's text mode and ``str.splitlines`` also break at carriage returns and Unicode separators, which shifts every
-    later line of a parallel text. Invalid bytes are replaced by U+FFFD. A last line without ``\n`` counts as a line.
-    """
-    for raw in iter(stream.readline, b""):
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        try:
-            yield raw.decode("utf-8"), True
-        except UnicodeDecodeError:
-            yield raw.decode("utf-8", errors="replace"), False
 
 
 class _MosesWords:

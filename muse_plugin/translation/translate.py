@@ -6,7 +6,6 @@ and sees to it that no line, however odd, ends the run.
 """
 
 import argparse
-import contextlib
 import itertools
 import logging
 import os
@@ -20,13 +19,13 @@ from fairseq import checkpoint_utils, tasks, utils
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.atomic_files import open_atomically
+from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
-from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline, clean_line, iterate_lines
+from muse_plugin.text_streams import check_streams, clean_line, iterate_lines, open_input, open_output
+from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_NAMES = ("checkpoint_avg.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 BUFFER_SIZE = 1000  # lines read before the first is translated, unless the input is a terminal
 
 # A line is cut to this many characters for each token the model can read before it is tokenised: tokenisation of a
@@ -110,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         cpu=args.cpu,
     )
     try:
-        with _open_input(args.input) as source, _open_output(args.output) as sink:
+        with open_input(args.input) as source, open_output(args.output) as sink:
             _translate_stream(translator, source, sink, progress=args.input is not None)
     except KeyboardInterrupt:
         return 130
@@ -256,29 +255,6 @@ class Translator:
         return [best[i] for i in range(len(sentences))]
 
 
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that ``--path`` means: the file itself, or the first of ``CHECKPOINT_NAMES`` in a folder.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"--path must name a checkpoint or a folder with one, but {path} does not exist; "
-            "'bash examples/quickstart/run.sh' trains a model in runs/quickstart/model."
-        )
-    for name in CHECKPOINT_NAMES:
-        if (path / name).is_file():
-            return path / name
-    inner = path / "model"
-    hint = f"did you mean {inner}?" if inner.is_dir() else "name the checkpoint file itself or train a model first."
-    raise FileNotFoundError(
-        f"--path must name a folder with one of {', '.join(CHECKPOINT_NAMES)}, but {path} holds none; {hint}"
-    )
-
-
 def _load_model(checkpoint: Path, folder: Path, pipeline: TextPipeline) -> tuple[torch.nn.Module, Any]:
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides={"data": str(folder)})
@@ -312,34 +288,4 @@ def _check_arguments(args: argparse.Namespace) -> None:
                 f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}; leave it out for the "
                 "default."
             )
-    if args.input is not None and not args.input.exists():
-        raise FileNotFoundError(f"--input must name a text file, but {args.input} does not exist.")
-    if args.input is not None and args.input.is_dir():
-        raise IsADirectoryError(f"--input must name a text file, but {args.input} is a folder; name a file in it.")
-    if args.output is not None and args.output.is_dir():
-        raise IsADirectoryError(f"--output must name a file, but {args.output} is a folder; add a file name.")
-    if args.output is not None and not args.output.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"--output must lie in an existing folder, but {args.output.absolute().parent} does not exist; make it "
-            "first."
-        )
-
-
-@contextlib.contextmanager
-def _open_input(path: Optional[Path]) -> Iterator[BinaryIO]:
-    if path is None:
-        yield sys.stdin.buffer
-    else:
-        with path.open("rb") as stream:
-            yield stream
-
-
-@contextlib.contextmanager
-def _open_output(path: Optional[Path]) -> Iterator[BinaryIO]:
-    """Standard output, or a file that takes its name only when everything was written; a pipe is written directly."""
-    if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with open_atomically(path) as stream:
-        yield stream
+    check_streams(args.input, args.output)

@@ -1,6 +1,5 @@
 """One line in, one line out, whatever it holds; and what is saved is what is loaded."""
 
-import io
 import json
 import re
 
@@ -13,8 +12,6 @@ from muse_plugin.translation.text_pipeline import (
     FILE_NAME,
     TextPipeline,
     TextPipelineError,
-    clean_line,
-    iterate_lines,
 )
 
 GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist noch nicht da.", "Ich sehe den Bahnhof nicht."] * 3
@@ -97,33 +94,6 @@ def test_learn_raises_error_when_nothing_repeats():
         TextPipeline.learn("de", "en", ["eins"], ["two"], num_merges=10)
     with pytest.raises(ValueError, match="num_merges must be at least 1, but got 0"):
         TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=0)
-
-
-@pytest.mark.parametrize(
-    ("line", "cleaned"),
-    [
-        ("a\u2028b\x85c\rd\te\u00a0f", "a b c d e f"),
-        ("\ufeffsoft\u00adhyphen\u200b", "softhyphen"),
-        ("null\x00bell\x07", "null bell"),
-        ("half \ud800 pair", "half \ufffd pair"),
-        ("  ", ""),
-    ],
-)
-def test_clean_line_leaves_printable_characters_and_single_spaces(line, cleaned):
-    assert clean_line(line) == cleaned
-
-
-@settings(max_examples=200, deadline=None)
-@given(content=st.binary(max_size=80))
-def test_iterate_lines_breaks_at_line_feeds_only(content):
-    lines = list(iterate_lines(io.BytesIO(content)))
-    assert len(lines) == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
-
-
-def test_iterate_lines_reports_invalid_bytes_and_drops_carriage_returns():
-    content = "eins\r\nzwei\u2028drei\n".encode() + b"vier \xff\n\nende"
-    lines = list(iterate_lines(io.BytesIO(content)))
-    assert lines == [("eins", True), ("zwei\u2028drei", True), ("vier \ufffd", False), ("", True), ("ende", True)]
 
 
 def test_save_and_load_give_the_same_pipeline_also_after_the_folder_was_moved(pipeline, tmp_path):

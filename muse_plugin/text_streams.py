@@ -1,0 +1,84 @@
+"""Raw text line by line, from a file or standard input to a file or standard output."""
+
+import contextlib
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Optional
+
+from muse_plugin.atomic_files import open_atomically
+
+
+def clean_line(line: str) -> str:
+    """Makes one printable line: no control or format characters, every kind of white space a single space.
+
+    Line separators (carriage return, U+0085, U+2028, ...), tabs and non-breaking spaces become a space; invisible
+    format characters (soft hyphen, byte order mark, zero-width characters) are dropped; surrogates become U+FFFD.
+    """
+    if line.isascii() and line.isprintable():
+        return " ".join(line.split())
+    characters = []
+    for character in line:
+        category = unicodedata.category(character)
+        if category in ("Cc", "Zl", "Zp", "Zs"):
+            characters.append(" ")
+        elif category == "Cs":
+            characters.append("\N{REPLACEMENT CHARACTER}")
+        elif category != "Cf":
+            characters.append(character)
+    return " ".join("".join(characters).split())
+
+
+def iterate_lines(stream: BinaryIO) -> Iterator[tuple[str, bool]]:
+    r"""Yields (text, was valid UTF-8) for each line of a byte stream; only ``\n`` ends a line.
+
+    Python's text mode and ``str.splitlines`` also break at carriage returns and Unicode separators, which shifts every
+    later line of a parallel text. Invalid bytes are replaced by U+FFFD. A last line without ``\n`` counts as a line.
+    """
+    for raw in iter(stream.readline, b""):
+        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        try:
+            yield raw.decode("utf-8"), True
+        except UnicodeDecodeError:
+            yield raw.decode("utf-8", errors="replace"), False
+
+
+def check_streams(source: Optional[Path], target: Optional[Path]) -> None:
+    """Checks ``--input`` and ``--output`` before anything is loaded; None stands for the standard streams.
+
+    Raises:
+        FileNotFoundError: if the source, or the folder of the target, does not exist.
+        IsADirectoryError: if one of them is a folder.
+    """
+    if source is not None and not source.exists():
+        raise FileNotFoundError(f"--input must name a text file, but {source} does not exist.")
+    if source is not None and source.is_dir():
+        raise IsADirectoryError(f"--input must name a text file, but {source} is a folder; name a file in it.")
+    if target is not None and target.is_dir():
+        raise IsADirectoryError(f"--output must name a file, but {target} is a folder; add a file name.")
+    if target is not None and not target.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"--output must lie in an existing folder, but {target.absolute().parent} does not exist; make it first."
+        )
+
+
+@contextlib.contextmanager
+def open_input(path: Optional[Path]) -> Iterator[BinaryIO]:
+    """A file, or standard input."""
+    if path is None:
+        yield sys.stdin.buffer
+    else:
+        with path.open("rb") as stream:
+            yield stream
+
+
+@contextlib.contextmanager
+def open_output(path: Optional[Path]) -> Iterator[BinaryIO]:
+    """Standard output, or a file that takes its name only when everything was written; a pipe is written directly."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with open_atomically(path) as stream:
+        yield stream
