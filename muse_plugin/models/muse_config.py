@@ -7,16 +7,23 @@ Flat on purpose: fairseq's hydra front end cannot take nested model configs from
 import ast
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.models.attention_bias_flags import DISTANCE_SLOPES, BiasPlan, plan_biases, pruned_bias_flags
+from muse_plugin.models.attention_bias_flags import (
+    BiasPlan,
+    DecoderAttentionBiasFlags,
+    EncoderAttentionBiasFlags,
+    plan_biases,
+    pruned_bias_flags,
+)
+from muse_plugin.models.flag import flag as _flag
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
@@ -42,26 +49,8 @@ _CONV_PROJECTION_HELP = (
 _FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the activation of the shared values"
 
 
-_SCALES_HELP = "scales of multi-scale, from the smallest to the largest, as widths of windows in tokens: {}"
-_ENCODER_SCALES = "odd integers, fractions such as N/4 of the sentence's own length, or all"
-_SCALE_ALPHA_HELP = (
-    "how much lower layers favour small scales: the alpha by which heads are given to scales (arXiv:1912.00544, Eqs. "
-    "11 and 12); 0 shares them out evenly"
-)
-_SCALE_HEADS_HELP = "heads per scale, one list per layer with multi-scale, e.g. '[[3,1],[2,2]]' (default: by alpha)"
-_SLOPES_HELP = (
-    "what distance costs: fixed (alpha per word in every head), geometric (2^(-8h/H) in head h of H), learned (one "
-    "alpha per head, trained)"
-)
-_DISTANCE_ALPHA_HELP = "what a logit loses per word of distance (arXiv:1712.02047, Eq. 7); where learned, at the start"
-
-
-def _flag(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass
-class MuseConfig(FairseqDataclass):
+class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     """Flags of MUSE (arXiv:1911.09483). Defaults: the base setting, without the recipes' dropout."""
 
     activation_fn: ChoiceEnum(utils.get_available_activation_fns()) = _flag(  # type: ignore[valid-type]
@@ -98,30 +87,6 @@ class MuseConfig(FairseqDataclass):
         "own", _FFN_PROJECTION_HELP
     )
 
-    encoder_attention_bias: str = _flag(
-        "none",
-        "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (a window per "
-        "head), distance (logits fall with the distance), forward (earlier words only), backward, bidirectional-split "
-        "(half of the heads each)",
-    )
-    encoder_attention_bias_layers: Optional[str] = _flag(
-        None, "layers with --encoder-attention-bias, comma-separated and counted from 0 (default: all)"
-    )
-    encoder_attention_scales: str = _flag(
-        "1,3,N/16,N/8,N/4",
-        _SCALES_HELP.format(_ENCODER_SCALES),
-    )
-    encoder_attention_scale_alpha: float = _flag(0.5, _SCALE_ALPHA_HELP)
-    encoder_attention_scale_heads: Optional[str] = _flag(None, _SCALE_HEADS_HELP)
-    encoder_attention_scale_radii: bool = _flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = _flag(  # type: ignore[valid-type]
-        "masked", "whether a word sees itself in forward, backward and bidirectional-split"
-    )
-    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = _flag(  # type: ignore[valid-type]
-        "fixed", _SLOPES_HELP
-    )
-    encoder_distance_alpha: float = _flag(1.5, _DISTANCE_ALPHA_HELP)
-
     decoder_embed_path: Optional[str] = _flag(None, "path to pre-trained decoder embeddings")
     decoder_embed_dim: int = _flag(384, "width of the decoder, in channels")
     decoder_input_dim: Optional[int] = _flag(None, "width of the decoder's embeddings (default: --decoder-embed-dim)")
@@ -145,23 +110,6 @@ class MuseConfig(FairseqDataclass):
     decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = _flag(  # type: ignore[valid-type]
         "own", _FFN_PROJECTION_HELP
     )
-
-    decoder_attention_bias: str = _flag(
-        "none",
-        "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (the last words, "
-        "a window per head) and distance (logits fall with the distance)",
-    )
-    decoder_attention_bias_layers: Optional[str] = _flag(
-        None, "layers with --decoder-attention-bias, comma-separated and counted from 0 (default: all)"
-    )
-    decoder_attention_scales: str = _flag("1,3,5,7,9", _SCALES_HELP.format("integers, or all"))
-    decoder_attention_scale_alpha: float = _flag(0.5, _SCALE_ALPHA_HELP)
-    decoder_attention_scale_heads: Optional[str] = _flag(None, _SCALE_HEADS_HELP)
-    decoder_attention_scale_radii: bool = _flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = _flag(  # type: ignore[valid-type]
-        "fixed", _SLOPES_HELP
-    )
-    decoder_distance_alpha: float = _flag(1.5, _DISTANCE_ALPHA_HELP)
 
     no_conv_gate: bool = _flag(
         False, "do not mix kernel sizes by a learned gate: their results stand side by side before the output matrix"

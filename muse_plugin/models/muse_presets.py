@@ -5,12 +5,10 @@ A preset fills only flags that the user left unset, on the command line as in hy
 """
 
 from collections.abc import Mapping
-from dataclasses import field, fields, make_dataclass
 from typing import Any
 
-from fairseq.models import ARCH_CONFIG_REGISTRY, register_model
-
 from muse_plugin.models.muse import MuseModel, MuseSimpleModel, PlainTransformerModel
+from muse_plugin.models.preset import register_preset
 
 
 def _both(**sizes: Any) -> dict[str, Any]:
@@ -64,32 +62,6 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
-def _register(name: str, base: type[MuseModel], settings: Mapping[str, Any]) -> None:
-    """Registers a model whose config has ``settings`` as its defaults.
-
-    A model of its own, not only an architecture name: fairseq's hydra front end looks up defaults by model.
-    """
-    known = {f.name: f for f in fields(base.config_class)}
-    changed = [
-        (key, known[key].type, field(default=value, metadata=dict(known[key].metadata)))
-        for key, value in settings.items()
-    ]
-    # Named and kept in this module, so that pickle finds them again: muse_tiny -> MuseTiny, MuseTinyConfig.
-    class_name = "".join(part.capitalize() for part in name.split("_"))
-    namespace = {"__module__": __name__, "__doc__": base.__doc__}
-    config_class = make_dataclass(f"{class_name}Config", changed, bases=(base.config_class,), namespace=namespace)
-    model_class = type(class_name, (base,), {**namespace, "config_class": config_class})
-    globals().update({config_class.__name__: config_class, class_name: model_class})
-    register_model(name, dataclass=config_class)(model_class)
-
-    def fill(args: Any) -> None:
-        for key, value in settings.items():
-            if not hasattr(args, key):
-                setattr(args, key, value)
-
-    ARCH_CONFIG_REGISTRY[name] = fill
-
-
 _MODELS = {"muse": MuseModel, "muse_simple": MuseSimpleModel, "plain_transformer": PlainTransformerModel}
 for _name, (_model, _settings) in PRESETS.items():
-    _register(_name, _MODELS[_model], _settings)
+    register_preset(_name, _MODELS[_model], _settings, globals())

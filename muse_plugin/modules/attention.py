@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from muse_plugin.modules.attention_bias import AttentionBias
+from muse_plugin.modules.attention_bias import AttentionBias, count_silent_heads
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
 from muse_plugin.ops.window_attention import Windows, window_attention
 
@@ -157,17 +157,11 @@ class SelfAttention(Branch):
 
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
         """See ``Branch.fold``: the first heads that see nothing but their own word need no queries and keys."""
-        silent = 0 if self.bias is None else self._count_silent_heads(self.bias)
+        silent = 0 if self.bias is None else count_silent_heads(self.bias, self.num_heads)
         if silent == 0:
             return {}
         start = silent * (self.output_size // self.num_heads)
         return {name: (rows[name][0][start:], rows[name][1][start:]) for name in ("query", "key")}
-
-    def _count_silent_heads(self, bias: AttentionBias) -> int:
-        # Windows grow with the sentence: what is narrow in the longest is narrow in all.
-        windows: Windows = bias(torch.tensor([1, 1 << 20]))
-        alone = ((windows.first == 0) & (windows.last == 0)).all(0).tolist()
-        return alone.index(False) if False in alone else self.num_heads - 1  # slices are never empty
 
     def extra_repr(self) -> str:
         """Sizes for ``print(model)``."""
