@@ -1,8 +1,8 @@
 """Makes a table out of the results of recipes: ``python tabulate.py runs/multi30k/*/results/*.json``.
 
-Every file is one evaluation (``muse-plugin evaluate --output``). Runs that differ in nothing but the seed become one
-row, with mean and deviation; test sets become columns. ``--output RESULTS.md --intro TEXT.md`` writes the table below
-a text.
+Every file is one evaluation (``muse-plugin evaluate`` or ``score-labels`` with ``--output``). Runs that differ in
+nothing but the seed become one row, with mean and deviation; test sets become columns. ``--output RESULTS.md --intro
+TEXT.md`` writes the table below a text.
 """
 
 import argparse
@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 # Recorded by recipe.sh: what tells test sets, seeds and times apart is no setting of the training.
 NOT_SETTINGS = ("seed", "test_set", "published", "train_command")
-SHOWN = {"tokenized_bleu": "tokenised BLEU", "bleu": "sacreBLEU", "chrf": "chrF"}
+SHOWN = {
+    "tokenized_bleu": "tokenised BLEU",
+    "bleu": "sacreBLEU",
+    "chrf": "chrF",
+    "entity_f1": "entity F1",
+    "accuracy": "accuracy",
+    "macro_f1": "macro F1",
+    "mse": "MSE",
+}
+DECIMALS = {"mse": 4}  # of the others 2
 
 
 class Result(NamedTuple):
@@ -61,7 +70,8 @@ def format_scores(results: list[Result], score: str) -> str:
     values = [result.record["scores"][score]["mean"] for result in results if score in result.record["scores"]]
     if not values:
         return ""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+    decimals = DECIMALS.get(score, 2)
+    return f"{mean(values):.{decimals}f}" + (f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else "")
 
 
 def make_table(results: list[Result]) -> str:
@@ -70,7 +80,8 @@ def make_table(results: list[Result]) -> str:
     for result in results:
         rows[result.group].append(result)
     tests = list(dict.fromkeys(result.test_set for result in results))
-    varying = [key for key, _ in results[0].group if len({dict(r.group).get(key) for r in results}) > 1]
+    keys = dict.fromkeys(key for result in results for key, _ in result.group)
+    varying = [key for key in keys if len({dict(r.group).get(key) for r in results}) > 1]
     scores = [name for name in SHOWN if any(name in result.record["scores"] for result in results)]
     header = [*(key.replace("_", " ") for key in varying), "seeds"]
     header += [f"{test}: {SHOWN[score]}" for test in tests for score in scores] + ["training, s"]

@@ -40,6 +40,13 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, tabulate):
     assert "/home/me" not in table
 
 
+def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, tabulate):
+    files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, attention="distance")]
+    lines = tabulate.make_table([tabulate.read_result(path) for path in files]).splitlines()
+    assert lines[0].startswith("| attention | seeds |")
+    assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "distance"]
+
+
 def test_another_file_is_refused(tmp_path, tabulate):
     path = tmp_path / "x.json"
     path.write_text('{"scores": {}}')
