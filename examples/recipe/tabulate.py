@@ -81,7 +81,8 @@ def make_table(results: list[Result]) -> str:
         rows[result.group].append(result)
     tests = list(dict.fromkeys(result.test_set for result in results))
     keys = dict.fromkeys(key for result in results for key, _ in result.group)
-    varying = [key for key in keys if len({dict(r.group).get(key) for r in results}) > 1]
+    # A switch that a run does not know was off.
+    varying = [key for key in keys if len({dict(r.group).get(key, "0") for r in results}) > 1]
     scores = [name for name in SHOWN if any(name in result.record["scores"] for result in results)]
     header = [*(key.replace("_", " ") for key in varying), "seeds"]
     header += [f"{test}: {SHOWN[score]}" for test in tests for score in scores] + ["training, s"]
