@@ -28,13 +28,15 @@ def floor(rooms, others=None):
 BELOW = "models modules ops"
 FLOORS = {
     "ops": floor("", "torch numpy triton"),
-    "modules": floor("ops", "torch numpy"),
+    "modules": floor("ops", "torch numpy torchcrf"),
     "models": floor("modules ops"),
     "tasks": floor(""),
     "criterions": floor("ops"),
     "checkpoints": floor(f"atomic_files {BELOW}"),
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
-    "translation": floor(f"atomic_files checkpoints {BELOW}"),
+    "translation": floor(f"atomic_files text_streams checkpoints {BELOW}"),
+    "sentence_data": floor(f"atomic_files text_streams {BELOW}"),
+    "prediction": floor(f"atomic_files text_streams checkpoints sentence_data {BELOW}"),
     "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(BELOW),
@@ -44,6 +46,7 @@ FLOORS = {
     "doctor": floor("", "fairseq"),  # in its second process; test_doctor runs it where fairseq is missing
     "warning_filters": floor(""),
     "atomic_files": floor("", ""),
+    "text_streams": floor("atomic_files", ""),
     "figures": floor("atomic_files"),
     "run_record": floor("", "torch"),
     "fairseq_repairs": floor("warning_filters"),
@@ -97,6 +100,8 @@ def is_allowed(rules: Floor, room: str, name: str, package: str, relative: Path)
         return target in rules.rooms or target in (room, "") or target not in FLOORS  # a name such as __version__
     if top in sys.stdlib_module_names:
         return top not in FORBIDDEN_STANDARD.get(room, ())
+    if top == "torchcrf" and room == "modules":
+        return relative.stem == "tag_scores"  # an optional package, asked for in one place
     if top == "triton" and room == "ops":
         return relative.stem.endswith("_triton")  # kernels have files of their own
     return rules.others is None or top in rules.others
