@@ -18,5 +18,16 @@ safe_loading.register()
 fairseq_repairs.apply()
 
 from muse_plugin import criterions  # noqa: E402, F401  (imported for its registrations)
-from muse_plugin.models import muse, muse_presets  # noqa: E402, F401  (imported for their registrations)
-from muse_plugin.tasks import translation_with_bpe_dropout  # noqa: E402, F401  (likewise)
+from muse_plugin.models import (  # noqa: E402, F401  (likewise)
+    muse,
+    muse_presets,
+    sentence_baselines,
+    sentence_presets,
+    sentence_transformer,
+)
+from muse_plugin.tasks import (  # noqa: E402, F401  (likewise)
+    mirrored_summation,
+    sentence_classification,
+    sequence_tagging,
+    translation_with_bpe_dropout,
+)

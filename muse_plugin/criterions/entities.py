@@ -1,0 +1,30 @@
+"""Entities in tag sequences, counted by the rules of conlleval."""
+
+from collections.abc import Sequence
+
+
+def count_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) -> tuple[int, int, int]:
+    """How many entities were found exactly, were said, and are true.
+
+    An entity is a stretch of words and a type; it counts as found if both agree. An I-X that continues nothing opens an
+    entity, as in conlleval.
+
+    Args:
+        said: tags B-X, I-X and O of each sentence.
+        true: likewise.
+
+    Raises:
+        ImportError: if seqeval is not installed.
+    """
+    try:
+        from seqeval.metrics.sequence_labeling import get_entities
+    except ImportError:
+        raise ImportError(
+            "--entities needs the package seqeval, which is not installed; run 'pip install setuptools_scm' and 'pip "
+            "install --no-build-isolation seqeval', or drop the flag."
+        ) from None
+    found = truth = right = 0
+    for ours, theirs in zip(said, true, strict=True):
+        have, want = set(get_entities(list(ours))), set(get_entities(list(theirs)))
+        found, truth, right = found + len(have), truth + len(want), right + len(have & want)
+    return right, found, truth

@@ -1,0 +1,100 @@
+"""Multi-Scale Transformer: a stack of layers whose heads look at windows of different sizes.
+
+Source: Guo et al. 2020, "Multi-Scale Self-Attention for Text Classification", arXiv:1912.00544. The layer is
+``modules/multi_scale_layer.py``; sizes of the paper's tasks are in ``sentence_presets.py``.
+"""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Optional
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from muse_plugin.models.attention_bias_flags import BiasPlan, EncoderAttentionBiasFlags, bias_faults, plan_biases
+from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.sentence_config import (
+    PairFeatures,
+    Pooling,
+    SentenceModelConfig,
+    find_faults,
+    pair_features_flag,
+    pooling_flag,
+)
+from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin.modules.attention_bias import Scale
+from muse_plugin.modules.multi_scale_layer import MultiScaleLayer
+
+
+@dataclass
+class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
+    """Flags of the Multi-Scale Transformer. Defaults: the paper's classification setting (SST, MTL-16)."""
+
+    encoder_attention_bias: str = _flag(
+        "multi-scale", "what heads may look at, see muse_base; none is plain attention, still without positions"
+    )
+    encoder_layers: int = _flag(3, "number of layers")
+    encoder_attention_heads: int = _flag(10, "number of attention heads")
+    encoder_head_dim: int = _flag(30, "width of a head; heads times width need not be --encoder-embed-dim")
+    attention_dropout: float = _flag(0.3, "probability of dropping an attention weight")
+    attention_scale: ChoiceEnum(["head", "model"]) = _flag(  # type: ignore[valid-type]
+        "head", "logits are divided by the root of: head, the width of a head; model, --encoder-embed-dim (Eq. 6)"
+    )
+    pooling: Pooling = pooling_flag("cls_max")  # type: ignore[valid-type]
+    pair_features: PairFeatures = pair_features_flag("difference_twice")  # type: ignore[valid-type]
+
+
+class MultiScaleEncoder(nn.Module):
+    """A stack of multi-scale layers.
+
+    Args:
+        layers: from the bottom.
+        output_size: width of the states.
+    """
+
+    def __init__(self, layers: list[MultiScaleLayer], output_size: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.output_size = output_size
+
+    def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Optional[Tensor] = None) -> Tensor:
+        """Encodes states (B, T, C); see ``MultiScaleLayer.forward``."""
+        for layer in self.layers:
+            x = layer(x, lengths, key_padding_mask)
+        return x
+
+
+@register_model("multi_scale_transformer", dataclass=MultiScaleTransformerConfig)
+class MultiScaleTransformerModel(SentenceModel):
+    """Multi-Scale Transformer (arXiv:1912.00544) for sentences, pairs and tags; without positions."""
+
+    config_class = MultiScaleTransformerConfig
+    flags_class = MultiScaleTransformerConfig
+
+    @classmethod
+    def find_faults(cls, cfg: Namespace) -> list[str]:
+        """See ``SentenceModel.find_faults``."""
+        faults = super().find_faults(cfg)
+        own = find_faults(
+            cfg, ("encoder_layers", "encoder_attention_heads", "encoder_head_dim"), ("attention_dropout",)
+        )
+        return faults + (own or bias_faults(cfg))
+
+    @classmethod
+    def build_encoder(cls, cfg: Namespace) -> MultiScaleEncoder:
+        """See ``SentenceModel.build_encoder``."""
+        everything = BiasPlan(scales=(Scale(),) * cfg.encoder_attention_heads)
+        layers = [
+            MultiScaleLayer(
+                cfg.encoder_embed_dim,
+                cfg.encoder_attention_heads,
+                cfg.encoder_head_dim,
+                (plan or everything).build(),
+                cfg.dropout,
+                cfg.attention_dropout,
+                scales_by_model=str(cfg.attention_scale) == "model",
+            )
+            for plan in plan_biases(cfg, "encoder")
+        ]
+        return MultiScaleEncoder(layers, cfg.encoder_embed_dim)

@@ -1,0 +1,99 @@
+"""Flags that all sentence models share: embeddings, pooling, pairs, classifier. Read ``sentence_model.py`` next."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from muse_plugin.models.flag import flag as _flag
+from muse_plugin.modules.character_encoder import CHARACTER_ENCODERS
+from muse_plugin.modules.classifier import ACTIVATIONS
+from muse_plugin.modules.pair_features import PAIR_FEATURES
+from muse_plugin.modules.sentence_pooling import POOLINGS
+
+Pooling = ChoiceEnum(list(POOLINGS))
+PairFeatures = ChoiceEnum(list(PAIR_FEATURES))
+
+
+def pooling_flag(default: str) -> Any:
+    """``--pooling``, of which every model has its own default."""
+    return _flag(
+        default,
+        "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
+        "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side)",
+    )
+
+
+def pair_features_flag(default: str) -> Any:
+    """``--pair-features``."""
+    return _flag(
+        default,
+        "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v]",
+    )
+
+
+@dataclass
+class SentenceModelConfig(FairseqDataclass):
+    """Flags of the trunk: embed -> encoder -> pool -> (pair features) -> classifier."""
+
+    word_embed_dim: int = _flag(300, "width of a word's vector")
+    word_vectors: Optional[str] = _flag(
+        None,
+        "file of pretrained vectors (GloVe, fastText or word2vec text, also .gz) of --word-embed-dim numbers, for "
+        "training; a checkpoint holds them itself",
+    )
+    freeze_word_vectors: bool = _flag(False, "do not train word vectors, neither those of the file nor the others")
+    character_ngram_vectors: Optional[str] = _flag(
+        None, "file of vectors of character n-grams (charNgram): a second, fixed table beside the words'"
+    )
+    character_ngram_dim: int = _flag(100, "width of the vectors in --character-ngram-vectors")
+    character_encoder: ChoiceEnum(list(CHARACTER_ENCODERS)) = _flag(  # type: ignore[valid-type]
+        "none", "a vector of each word from its characters, learned with the task"
+    )
+    character_embed_dim: int = _flag(30, "width of a character's vector")
+    character_features: int = _flag(50, "width of what --character-encoder makes of a word")
+    input_projection: ChoiceEnum(["always", "needed"]) = _flag(  # type: ignore[valid-type]
+        "always", "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ"
+    )
+    embedding_dropout: float = _flag(0.3, "probability of dropping a channel of the embedded words")
+    encoder_embed_dim: int = _flag(300, "width of the encoder's states")
+    dropout: float = _flag(0.1, "probability of dropping a channel within the encoder")
+    pooling: Pooling = pooling_flag("max")  # type: ignore[valid-type]
+    pair_features: PairFeatures = pair_features_flag("product")  # type: ignore[valid-type]
+    classifier_hidden_dim: int = _flag(600, "hidden width of the classifier; 0 for a single linear layer")
+    classifier_activation: ChoiceEnum(list(ACTIVATIONS)) = _flag(  # type: ignore[valid-type]
+        "leaky_relu", "activation of the classifier's hidden layer"
+    )
+    classifier_dropout: float = _flag(0.3, "probability of dropping a channel before each layer of the classifier")
+    crf: bool = _flag(False, "tags depend on each other: a conditional random field on top (needs pytorch-crf)")
+
+
+def find_faults(cfg: Any, positive: Sequence[str], rates: Sequence[str]) -> list[str]:
+    """One sentence for each flag that is out of range.
+
+    Args:
+        cfg: flags by name.
+        positive: names of those that must be at least 1.
+        rates: names of those that must lie in [0, 1).
+    """
+    faults = [
+        f"--{name.replace('_', '-')} must be at least 1, but got {getattr(cfg, name)}."
+        for name in positive
+        if getattr(cfg, name) < 1
+    ]
+    return faults + [
+        f"--{name.replace('_', '-')} must lie in [0, 1), but got {getattr(cfg, name)}."
+        for name in rates
+        if not 0 <= getattr(cfg, name) < 1
+    ]
+
+
+TRUNK_SIZES = (
+    "word_embed_dim",
+    "character_ngram_dim",
+    "character_embed_dim",
+    "character_features",
+    "encoder_embed_dim",
+)
+TRUNK_RATES = ("embedding_dropout", "dropout", "classifier_dropout")

@@ -1,0 +1,291 @@
+"""The trunk of all sentence models: embed -> encoder -> pool -> (pair features) -> classifier, or a tag per word.
+
+A paper's model is a class below this with its own ``build_encoder``; everything else is the same, so that results
+differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in ``sentence_baselines.py``.
+"""
+
+from argparse import Namespace
+from typing import Any, NamedTuple, Optional
+
+import torch
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import BaseFairseqModel
+from torch import Tensor, nn
+
+from muse_plugin.models.muse_config import flat_flags
+from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_faults
+from muse_plugin.models.word_vectors import average_character_ngrams, read_word_vectors
+from muse_plugin.modules.character_encoder import CharacterEncoder
+from muse_plugin.modules.classifier import build_classifier
+from muse_plugin.modules.pair_features import pair_features
+from muse_plugin.modules.sentence_pooling import SentencePooling
+from muse_plugin.modules.tag_scores import TagScores
+from muse_plugin.modules.word_embedder import WordEmbedder
+
+# Words without a pretrained vector start within this distance of zero.
+_UNKNOWN_RANGE = 0.05
+
+
+class Prediction(NamedTuple):
+    """What a sentence model says of a batch.
+
+    Attributes:
+        logits: shape (B, classes or numbers), or (B, T, tags) for a tag per word.
+        losses: negative log-likelihood of each sentence's tags in nats, shape (B,), where the model computes it itself
+            (a conditional random field) and was given the tags; None otherwise.
+    """
+
+    logits: Tensor
+    losses: Optional[Tensor] = None
+
+
+class SentenceModel(BaseFairseqModel):
+    """A classifier of sentences or pairs, or a tagger of words, around an encoder.
+
+    Args:
+        cfg: flags, checked.
+        embedder: ids to vectors, see ``WordEmbedder``; or a linear map, for a task whose words are vectors already.
+        encoder: called with states (B, T, C), lengths (B,) on the CPU, and a padding mask or None; has ``output_size``.
+        outputs: number of classes, numbers or tags.
+        tags_words: one output per word instead of one per sentence.
+        pairs: the input is two sentences.
+
+    Raises:
+        ValueError: if a tagger is given pairs, or a conditional random field has no tags.
+    """
+
+    config_class: type = SentenceModelConfig
+    flags_class: type = SentenceModelConfig  # not a preset's, see ``MuseModel``
+
+    def __init__(
+        self,
+        cfg: Any,
+        embedder: nn.Module,
+        encoder: nn.Module,
+        outputs: int,
+        tags_words: bool = False,
+        pairs: bool = False,
+    ) -> None:
+        super().__init__()
+        if tags_words and pairs:
+            raise ValueError(
+                "a tagger reads single sentences, but the data have pairs (input1); remove that folder or use --task "
+                "muse_sentence_classification."
+            )
+        if cfg.crf and not tags_words:
+            raise ValueError(
+                "--crf makes tags depend on each other, but this task has one label per sentence; drop the flag or use "
+                "--task muse_sequence_tagging."
+            )
+        self.embedder = embedder
+        self.encoder = encoder
+        self.pair_features = str(cfg.pair_features)
+        self.cls: Optional[nn.Parameter] = None
+        self.pooling: Optional[SentencePooling] = None
+        self.classifier: Optional[nn.Module] = None
+        self.tag_scores: Optional[TagScores] = None
+        width: int = encoder.output_size  # type: ignore[assignment]
+        if tags_words:
+            self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
+            return
+        self.pooling = SentencePooling(str(cfg.pooling))
+        if self.pooling.needs_cls:
+            self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
+        self.classifier = build_classifier(
+            self.pooling.output_size(width) * (4 if pairs else 1),
+            cfg.classifier_hidden_dim,
+            outputs,
+            str(cfg.classifier_activation),
+            cfg.classifier_dropout,
+        )
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Adds our flags; presets fill what the user leaves unset."""
+        gen_parser_from_dataclass(parser, cls.flags_class(), delete_default=True)
+
+    @classmethod
+    def find_faults(cls, cfg: Namespace) -> list[str]:
+        """One sentence for each fault of the flags; models add those of their encoder."""
+        faults = find_faults(cfg, TRUNK_SIZES, TRUNK_RATES)
+        if cfg.freeze_word_vectors and cfg.word_vectors is None:
+            faults.append(
+                "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "
+                "file or drop the flag."
+            )
+        return faults
+
+    @classmethod
+    def build_encoder(cls, cfg: Namespace) -> nn.Module:
+        """Builds the encoder for states of width ``cfg.encoder_embed_dim``."""
+        raise NotImplementedError
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "SentenceModel":
+        """Builds the model for a sentence task of this package.
+
+        Raises:
+            ValueError: if flags contradict each other (all faults are reported together), or do not fit the task.
+        """
+        flat = flat_flags(cfg, cls.config_class)
+        faults = cls.find_faults(flat)
+        if faults:
+            raise ValueError("\n".join(faults))
+        if not hasattr(task, "predicts"):
+            raise ValueError(
+                "a sentence model needs a task of sentences, but got --task "
+                f"{getattr(getattr(task, 'cfg', None), '_name', type(task).__name__)}; use --task "
+                "muse_sentence_classification, muse_sequence_tagging or muse_mirrored_summation."
+            )
+        embedder = nn.Linear(task.vector_size, flat.encoder_embed_dim) if task.vector_size else _embedder(flat, task)
+        tags = task.predicts == "tags"
+        return cls(flat, embedder, cls.build_encoder(flat), task.outputs, tags, task.pairs)
+
+    def encode(
+        self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None
+    ) -> tuple[Tensor, Optional[Tensor]]:
+        """States of sentences.
+
+        Args:
+            src_tokens: ids, shape (B, T), or vectors, shape (B, T, D); padding on the right.
+            src_lengths: number of words, shape (B,).
+            src_characters: see ``WordEmbedder.forward``.
+
+        Returns:
+            States (B, T', C), T' = T + 1 if a classification token stands first, and the padding mask (B, T') or None.
+        """
+        if src_tokens.dim() == 3:
+            x = self.embedder(src_tokens)
+        else:
+            x = self.embedder(src_tokens, src_characters)
+        if self.cls is not None:
+            x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+            src_lengths = src_lengths + 1
+        lengths = src_lengths.cpu()  # the length of a sentence decides how it is computed
+        mask = None
+        if int(lengths.min()) < x.shape[1]:
+            mask = torch.arange(x.shape[1], device=x.device) >= src_lengths[:, None]
+            x = x.masked_fill(mask.unsqueeze(-1), 0.0)
+        return self.encoder(x, lengths, mask), mask
+
+    def represent(self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None) -> Tensor:
+        """One vector per sentence, shape (B, R); arguments as in ``encode``."""
+        assert self.pooling is not None, "a tagger has no sentence vector"
+        vector: Tensor = self.pooling(*self.encode(src_tokens, src_lengths, src_characters))
+        return vector
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        src_characters: Optional[Tensor] = None,
+        pair_tokens: Optional[Tensor] = None,
+        pair_lengths: Optional[Tensor] = None,
+        pair_characters: Optional[Tensor] = None,
+        target: Optional[Tensor] = None,
+    ) -> Prediction:
+        """Scores classes or tags, or predicts numbers.
+
+        Args:
+            src_tokens: see ``encode``.
+            src_lengths: see ``encode``.
+            src_characters: see ``encode``.
+            pair_tokens: the second sentence of each pair; None for single sentences.
+            pair_lengths: likewise.
+            pair_characters: likewise.
+            target: tags, shape (B, T), -1 at padding; only for the losses of a conditional random field.
+        """
+        if self.tag_scores is not None:
+            states, _ = self.encode(src_tokens, src_lengths, src_characters)
+            logits = self.tag_scores(states)
+            if self.tag_scores.crf is None or target is None:
+                return Prediction(logits)
+            return Prediction(logits, self.tag_scores.losses(logits, src_lengths, target))
+        assert self.classifier is not None
+        vector = self.represent(src_tokens, src_lengths, src_characters)
+        if pair_tokens is not None and pair_lengths is not None:
+            second = self.represent(pair_tokens, pair_lengths, pair_characters)
+            vector = pair_features(vector, second, self.pair_features)
+        return Prediction(self.classifier(vector))
+
+    def best_tags(self, logits: Tensor, lengths: Tensor) -> list[list[int]]:
+        """The best tags of each sentence's words (Viterbi decoding with a conditional random field).
+
+        Args:
+            logits: of ``forward``, shape (B, T, tags).
+            lengths: number of words, shape (B,).
+        """
+        assert self.tag_scores is not None, "only a tagger has tags"
+        return self.tag_scores.decode(logits, lengths)
+
+    def max_positions(self) -> None:
+        """Any length; the task limits it."""
+        return None
+
+
+def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
+    dictionary = task.source_dictionary
+    # A checkpoint brings its vectors: the files need not be there any more.
+    reads = not getattr(task, "loads_checkpoint", False)
+    words = nn.Embedding(len(dictionary), cfg.word_embed_dim, dictionary.pad())
+    nn.init.normal_(words.weight, std=_EMBEDDING_DEVIATION)
+    if cfg.word_vectors is not None:
+        nn.init.uniform_(words.weight, -_UNKNOWN_RANGE, _UNKNOWN_RANGE)
+        if reads:
+            _fill(words, read_word_vectors(cfg.word_vectors, _list_words(dictionary), cfg.word_embed_dim))
+    with torch.no_grad():
+        words.weight[dictionary.pad()].zero_()
+    words.weight.requires_grad_(not cfg.freeze_word_vectors)
+    extra = None
+    if cfg.character_ngram_vectors is not None:
+        extra = nn.Embedding(len(dictionary), cfg.character_ngram_dim, dictionary.pad())
+        nn.init.zeros_(extra.weight)
+        if reads:
+            _fill(
+                extra,
+                average_character_ngrams(cfg.character_ngram_vectors, _list_words(dictionary), cfg.character_ngram_dim),
+            )
+        extra.weight.requires_grad_(False)
+    characters = None
+    if str(cfg.character_encoder) != "none":
+        if task.character_dictionary is None:
+            raise ValueError(
+                "--character-encoder reads the characters of every word, but the data have none; prepare them with "
+                "muse-plugin prepare-text --characters, or train with --character-encoder none."
+            )
+        characters = CharacterEncoder(
+            str(cfg.character_encoder),
+            len(task.character_dictionary),
+            task.character_dictionary.pad(),
+            cfg.character_embed_dim,
+            cfg.character_features,
+            cfg.embedding_dropout,
+        )
+    return WordEmbedder(
+        words,
+        cfg.encoder_embed_dim,
+        extra,
+        characters,
+        cfg.embedding_dropout,
+        always_project=str(cfg.input_projection) == "always",
+    )
+
+
+# Of the words' vectors that are learned with the task.
+_EMBEDDING_DEVIATION = 0.1
+
+
+def _list_words(dictionary: Any) -> dict[str, int]:
+    """Words and their ids, without fairseq's symbols and those that fill the dictionary up."""
+    return {
+        word: index
+        for word, index in dictionary.indices.items()
+        if index >= dictionary.nspecial and not word.startswith("madeupword")
+    }
+
+
+def _fill(table: nn.Embedding, read: Any) -> None:
+    """Copies the vectors that were found."""
+    with torch.no_grad():
+        rows = read.found.nonzero().squeeze(1)
+        table.weight[rows] = read.vectors[rows].to(table.weight.dtype)

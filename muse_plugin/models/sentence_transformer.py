@@ -1,0 +1,209 @@
+"""The Transformer and MUSE encoders for sentences, on the trunk of ``sentence_model.py``."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import torch
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from fairseq.modules import PositionalEmbedding
+from torch import Tensor, nn
+
+from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
+from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
+from muse_plugin.models.sentence_config import Pooling, SentenceModelConfig, find_faults, pooling_flag
+from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin.modules.attention import SelfAttention
+from muse_plugin.modules.branch import Branch
+from muse_plugin.modules.feed_forward import FeedForward
+from muse_plugin.modules.gated_conv import DynamicConv
+from muse_plugin.modules.parallel_layer import ParallelLayer
+from muse_plugin.modules.staged_layer import StagedLayer
+
+SENTENCE_BRANCHES = ("self_attention", "conv", "ffn")
+# fairseq's positions are counted from the ids: 0 stands for padding, 1 for any word.
+_NO_WORD = 0
+_LONGEST_LEARNED = 1024
+
+
+@dataclass
+class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
+    """Flags of the Transformer encoder, and of MUSE's."""
+
+    encoder_layers: int = _flag(3, "number of layers")
+    encoder_attention_heads: int = _flag(10, "number of attention heads")
+    encoder_ffn_embed_dim: int = _flag(600, "hidden width of the feed-forward branch")
+    encoder_branches: str = _flag(
+        "self_attention/ffn",
+        "branches of a layer out of self_attention, conv, ffn: commas between parallel ones, slashes between those "
+        "that follow each other",
+    )
+    encoder_kernel_sizes: str = _flag("3,15", "kernel sizes of conv, odd, in words, see muse_base")
+    attention_dropout: float = _flag(0.1, "probability of dropping an attention weight")
+    activation_dropout: float = _flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
+    weight_dropout: float = _flag(0.1, "probability of dropping a weight of a kernel of conv")
+    encoder_normalize_before: bool = _flag(False, "layer norm before the branches instead of after the residual sum")
+    encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = _flag(  # type: ignore[valid-type]
+        "sinusoidal", f"positions added to the embedded words; learned ones end at word {_LONGEST_LEARNED}"
+    )
+    no_layernorm_embedding: bool = _flag(
+        False, "no layer norm on the embedded words, without which positions may outweigh pretrained vectors"
+    )
+    pooling: Pooling = pooling_flag("cls_max")  # type: ignore[valid-type]
+
+
+@dataclass
+class SentenceMuseConfig(SentenceTransformerConfig):
+    """Flags of MUSE's encoder for sentences."""
+
+    encoder_branches: str = _flag("self_attention,conv,ffn", "see sentence_transformer")
+
+
+class TransformerStates(nn.Module):
+    """Layer norm on the input, positions, then layers of this package (``ParallelLayer``, ``StagedLayer``).
+
+    Args:
+        layers: from the bottom.
+        output_size: width C.
+        positions: fairseq's position embedding for ids 0 (padding) and 1 (word), or None.
+        dropout: probability in [0, 1) of dropping a channel of the sum, training only.
+        norms_input: have the layer norm on the input.
+        norms_output: have one on the result, for layers that normalise before their branches.
+    """
+
+    def __init__(
+        self,
+        layers: list[nn.Module],
+        output_size: int,
+        positions: Optional[nn.Module],
+        dropout: float,
+        norms_input: bool,
+        norms_output: bool,
+    ) -> None:
+        super().__init__()
+        self.output_size = output_size
+        self.positions = positions
+        self.input_norm = nn.LayerNorm(output_size) if norms_input else None
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(layers)
+        self.output_norm = nn.LayerNorm(output_size) if norms_output else None
+
+    def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Optional[Tensor] = None) -> Tensor:
+        """Encodes states (B, T, C); lengths on the CPU, shape (B,); mask true at padding, shape (B, T).
+
+        Raises:
+            ValueError: if a sentence is longer than the table of learned positions.
+        """
+        if self.input_norm is not None:
+            x = self.input_norm(x)
+        if self.positions is not None:
+            longest = int(lengths.max())
+            if isinstance(self.positions, nn.Embedding) and longest > _LONGEST_LEARNED:
+                raise ValueError(
+                    f"--encoder-positions learned is for at most {_LONGEST_LEARNED} words (a classification token is "
+                    f"one), but got {longest}; use --encoder-positions sinusoidal or a smaller --max-words."
+                )
+            words = torch.ones(x.shape[:2], dtype=torch.int64, device=x.device)
+            if key_padding_mask is not None:
+                words = words.masked_fill(key_padding_mask, _NO_WORD)
+            x = x + self.positions(words)
+        x = self.dropout(x)
+        if key_padding_mask is not None:
+            x = x.masked_fill(key_padding_mask.unsqueeze(-1), 0.0)
+        x = x.transpose(0, 1)
+        for layer in self.layers:
+            x, _ = layer(x, key_padding_mask=key_padding_mask, lengths=lengths)
+        x = x.transpose(0, 1)
+        return x if self.output_norm is None else self.output_norm(x)
+
+
+@register_model("sentence_transformer", dataclass=SentenceTransformerConfig)
+class SentenceTransformerModel(SentenceModel):
+    """The Transformer encoder (arXiv:1706.03762) for sentences: positions, attention, feed-forward."""
+
+    config_class = SentenceTransformerConfig
+    flags_class = SentenceTransformerConfig
+
+    @classmethod
+    def find_faults(cls, cfg: Namespace) -> list[str]:
+        """See ``SentenceModel.find_faults``."""
+        faults = super().find_faults(cfg)
+        own = find_faults(
+            cfg,
+            ("encoder_layers", "encoder_attention_heads", "encoder_ffn_embed_dim"),
+            ("attention_dropout", "activation_dropout", "weight_dropout"),
+        )
+        if not own and cfg.encoder_embed_dim % cfg.encoder_attention_heads != 0:
+            own.append(
+                "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got "
+                f"{cfg.encoder_embed_dim} and {cfg.encoder_attention_heads}; change one of them."
+            )
+        if not own:
+            own = bias_faults(cfg)
+        try:
+            _stages(cfg)
+            _kernel_sizes(cfg)
+        except ValueError as error:
+            own.append(str(error))
+        return faults + own
+
+    @classmethod
+    def build_encoder(cls, cfg: Namespace) -> TransformerStates:
+        """See ``SentenceModel.build_encoder``."""
+        plans, sizes = plan_biases(cfg, "encoder"), _kernel_sizes(cfg)
+        width = cfg.encoder_embed_dim
+
+        def build_branch(name: str, number: int) -> Branch:
+            plan = plans[number]
+            if name == "self_attention":
+                bias = None if plan is None else plan.build()
+                return SelfAttention(width, cfg.encoder_attention_heads, cfg.attention_dropout, bias)
+            if name == "conv":
+                return DynamicConv(
+                    width, cfg.encoder_attention_heads, sizes[number], causal=False, weight_dropout=cfg.weight_dropout
+                )
+            return FeedForward(width, cfg.encoder_ffn_embed_dim, torch.relu, cfg.activation_dropout)
+
+        def build_layer(number: int) -> nn.Module:
+            stages = [
+                ParallelLayer(
+                    width,
+                    {name: build_branch(name, number) for name in names},
+                    branch_dropout=cfg.dropout,
+                    normalize_before=cfg.encoder_normalize_before,
+                )
+                for names in _stages(cfg)
+            ]
+            return stages[0] if len(stages) == 1 else StagedLayer(stages)
+
+        positions = None
+        if str(cfg.encoder_positions) != "none":
+            positions = PositionalEmbedding(
+                _LONGEST_LEARNED, width, _NO_WORD, learned=str(cfg.encoder_positions) == "learned"
+            )
+        return TransformerStates(
+            [build_layer(number) for number in range(cfg.encoder_layers)],
+            width,
+            positions,
+            cfg.dropout,
+            norms_input=not cfg.no_layernorm_embedding,
+            norms_output=cfg.encoder_normalize_before,
+        )
+
+
+@register_model("sentence_muse", dataclass=SentenceMuseConfig)
+class SentenceMuseModel(SentenceTransformerModel):
+    """MUSE's encoder (arXiv:1911.09483) for sentences: attention, dynamic convolution, feed-forward side by side."""
+
+    config_class = SentenceMuseConfig
+    flags_class = SentenceMuseConfig
+
+
+def _stages(cfg: Any) -> list[list[str]]:
+    return parse_stages(cfg.encoder_branches, SENTENCE_BRANCHES, "--encoder-branches")
+
+
+def _kernel_sizes(cfg: Any) -> list[tuple[int, ...]]:
+    return parse_kernel_sizes(cfg.encoder_kernel_sizes, cfg.encoder_layers, "--encoder-kernel-sizes", causal=False)

@@ -1,0 +1,50 @@
+"""One sentence or a pair in, a label or a number out."""
+
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from fairseq.data import Dictionary
+from fairseq.tasks import register_task
+
+from muse_plugin.tasks.sentences.columns import Texts, load_labels, load_numbers
+from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig, flag
+
+
+@dataclass
+class SentenceClassificationConfig(SentenceTaskConfig):
+    """Flags of sentence classification."""
+
+    numbers: int = flag(
+        0,
+        "predict that many numbers per sentence, from label/SPLIT.label, instead of a label; train them with "
+        "--criterion muse_sentence_regression",
+    )
+
+
+@register_task("muse_sentence_classification", dataclass=SentenceClassificationConfig)
+class MuseSentenceClassificationTask(SentenceTask):
+    """Classification or regression of sentences and pairs, from the layout of fairseq's ``sentence_prediction``."""
+
+    def __init__(self, cfg: SentenceClassificationConfig) -> None:
+        if cfg.numbers < 0:
+            raise ValueError(f"--numbers must be at least 0, but got {cfg.numbers}; 0 is for labels.")
+        if cfg.numbers:
+            self.predicts = "number"
+        super().__init__(cfg)
+
+    @property
+    def outputs(self) -> int:
+        """See ``SentenceTask``."""
+        return self.cfg.numbers or super().outputs
+
+    def load_label_dictionary(self) -> Optional[Dictionary]:
+        """See ``SentenceTask``."""
+        return None if self.cfg.numbers else super().load_label_dictionary()
+
+    def load_targets(self, split: str, texts: Texts) -> Any:
+        """See ``SentenceTask``."""
+        folder = self.folder / "label"
+        if self.cfg.numbers:
+            return load_numbers(folder / f"{split}.label", self.cfg.numbers, len(texts))
+        assert self.label_dictionary is not None
+        return load_labels(folder, split, self.label_dictionary, len(texts))

@@ -1,0 +1,1 @@
+"""What the tasks of sentences share: columns on disk, batches, dictionaries."""

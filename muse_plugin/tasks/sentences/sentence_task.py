@@ -1,0 +1,228 @@
+"""The base of tasks that read sentences from disk."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import FairseqTask
+from omegaconf import MISSING
+
+from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
+from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
+
+logger = logging.getLogger(__name__)
+
+
+def flag(default: Any, help: str) -> Any:
+    """A field of a fairseq config: its default and its line in ``--help``."""
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass
+class SentenceTaskConfig(FairseqDataclass):
+    """Flags of tasks that read sentences."""
+
+    data: str = flag(MISSING, "folder of the data, made by muse-plugin prepare-text")
+    max_words: int = flag(512, "longest text, in words")
+    long_texts: ChoiceEnum(["truncate", "refuse"]) = flag(  # type: ignore[valid-type]
+        "truncate", "what happens to longer ones: truncate (the first words are kept; how many texts is logged), refuse"
+    )
+    no_shuffle: bool = flag(False, "train on texts in the order of their length instead of at random")
+
+
+class EncodedTexts:
+    """Sentences that are in memory already; the same interface as ``Texts``."""
+
+    def __init__(self, sentences: Sequence[Sentence]) -> None:
+        self.sentences = sentences
+        self.sizes = np.array([len(sentence.tokens) for sentence in sentences], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __getitem__(self, index: int) -> Sentence:
+        return self.sentences[index]
+
+
+class SentenceTask(FairseqTask):
+    """Reads sentences or pairs; subclasses say what is predicted.
+
+    Attributes:
+        predicts: "label", "number" or "tags".
+        labels: names of the classes or tags, in the order of the model's outputs; empty for numbers.
+        outputs: number of outputs of the model.
+        pairs: whether the input is two sentences.
+        vector_size: width of inputs that are vectors; 0 for words.
+        loads_checkpoint: whether the model is built for a checkpoint, which brings its word vectors.
+    """
+
+    predicts = "label"
+    vector_size = 0
+    loads_checkpoint = False
+    cfg: Any
+
+    def __init__(self, cfg: Any) -> None:
+        super().__init__(cfg)
+        if cfg.max_words < 1:
+            raise ValueError(f"--max-words must be at least 1, but got {cfg.max_words}.")
+        self.folder = Path(cfg.data)
+        self.dictionary = _load_dictionary(self.folder / "input0")
+        self.pairs = (self.folder / "input1").is_dir()
+        if self.pairs and _load_dictionary(self.folder / "input1") != self.dictionary:
+            raise ValueError(
+                f"both texts of a pair must have one dictionary, but those of input0 and input1 in {self.folder} "
+                "differ; prepare the data with muse-plugin prepare-text, or binarise input1 with --srcdict "
+                "input0/dict.txt."
+            )
+        self.character_dictionary: Optional[Dictionary] = None
+        if (self.folder / "characters0").is_dir():
+            self.character_dictionary = _load_dictionary(self.folder / "characters0")
+        self.label_dictionary = self.load_label_dictionary()
+        self.labels = [] if self.label_dictionary is None else list_labels(self.label_dictionary, self.folder)
+        logger.info(f"dictionary: {len(self.dictionary):,} words; labels: {' '.join(self.labels) or 'none'}")
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> "SentenceTask":
+        """Called by fairseq, with arguments that do not matter here."""
+        return cls(cfg)
+
+    @property
+    def outputs(self) -> int:
+        """Number of outputs of the model."""
+        return len(self.labels)
+
+    def load_label_dictionary(self) -> Optional[Dictionary]:
+        """The dictionary of labels or tags; None for numbers."""
+        return _load_dictionary(self.folder / "label")
+
+    def load_targets(self, split: str, texts: Texts) -> Any:
+        """What is to be predicted of a split, as ``SentenceDataset`` wants it."""
+        raise NotImplementedError
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> SentenceDataset:
+        """Loads a split.
+
+        Args:
+            split: its name; ``train`` is shuffled.
+            combine: not used.
+            **kwargs: not used.
+
+        Raises:
+            FileNotFoundError: if it is not there.
+            ValueError: if its parts do not fit each other, or a text is too long and such are refused.
+        """
+        columns = []
+        for number in range(2 if self.pairs else 1):
+            characters = None
+            if self.character_dictionary is not None:
+                characters = self.folder / f"characters{number}", self.character_dictionary
+            columns.append(
+                Texts(self.folder / f"input{number}", split, self.dictionary, characters, self.cfg.max_words)
+            )
+            self._report_long_texts(columns[-1], split)
+        if len(columns) == 2 and len(columns[0]) != len(columns[1]):
+            raise ValueError(
+                f"pairs must have two texts, but split {split} has {len(columns[0])} in input0 and {len(columns[1])} "
+                f"in input1 of {self.folder}; prepare both from the same file."
+            )
+        dataset = SentenceDataset(
+            columns,
+            self.dictionary.pad(),
+            None if self.character_dictionary is None else self.character_dictionary.pad(),
+            self.load_targets(split, columns[0]),
+            shuffle=split == "train" and not self.cfg.no_shuffle,
+        )
+        logger.info(f"{split}: {len(dataset):,} {'pairs' if self.pairs else 'sentences'}")
+        self.datasets[split] = dataset
+        return dataset
+
+    def _report_long_texts(self, texts: Texts, split: str) -> None:
+        longer = np.flatnonzero(texts.lengths > self.cfg.max_words)
+        if len(longer) == 0:
+            return
+        if str(self.cfg.long_texts) == "refuse":
+            raise ValueError(
+                f"--long-texts refuse allows {self.cfg.max_words} words, but {len(longer)} texts of "
+                f"{texts.folder / split} are longer, the first is line {longer[0] + 1} with "
+                f"{texts.lengths[longer[0]]}; raise --max-words, or truncate."
+            )
+        share = 100 * len(longer) / len(texts)
+        logger.info(
+            f"{split}: {len(longer):,} texts ({share:.1f} %) are longer than {self.cfg.max_words} words and truncated"
+        )
+
+    def encode(self, words: Sequence[str]) -> Sentence:
+        """Ids of words, and of their characters where the data have characters."""
+        tokens = torch.tensor([self.dictionary.index(word) for word in words], dtype=torch.int64)
+        characters = self.character_dictionary
+        if characters is None:
+            return Sentence(tokens)
+        return Sentence(
+            tokens,
+            [
+                torch.tensor([characters.index("_" if c == WORD_SEPARATOR else c) for c in word[:LONGEST_WORD]])
+                for word in words
+            ],
+        )
+
+    def build_dataset_for_inference(  # type: ignore[override]
+        self, src_tokens: Sequence[Sequence[Sentence]], src_lengths: Sequence[int]
+    ) -> SentenceDataset:
+        """Batches of sentences in memory.
+
+        Args:
+            src_tokens: the texts of each item, one or two, from ``encode``.
+            src_lengths: not needed.
+        """
+        columns = [EncodedTexts([item[number] for item in src_tokens]) for number in range(2 if self.pairs else 1)]
+        padding = None if self.character_dictionary is None else self.character_dictionary.pad()
+        return SentenceDataset(columns, self.dictionary.pad(), padding)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Builds the model; word vectors are read from files only if there is no checkpoint that has them."""
+        self.loads_checkpoint = from_checkpoint
+        return super().build_model(cfg, from_checkpoint)
+
+    def max_positions(self) -> None:
+        """Texts have been cut to ``--max-words``: nothing is left to refuse."""
+        return None
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """Of words."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Optional[Dictionary]:
+        """Of labels or tags."""
+        return self.label_dictionary
+
+
+def _load_dictionary(folder: Path) -> Dictionary:
+    path = folder / "dict.txt"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"the data must hold {path}, but it is not there; make the data with muse-plugin prepare-text, and give "
+            "their folder first, e.g. fairseq-train DATA ..."
+        )
+    return Dictionary.load(str(path))
+
+
+def list_labels(dictionary: Dictionary, folder: Path) -> list[str]:
+    """Names of the labels: what is in the dictionary, but for fairseq's symbols and those that fill it up.
+
+    Raises:
+        ValueError: if there are fewer than two.
+    """
+    names = [s for s in dictionary.symbols[dictionary.nspecial :] if not s.startswith("madeupword")]
+    if len(names) < 2:
+        raise ValueError(
+            f"there must be at least two labels to tell apart, but {folder / 'label' / 'dict.txt'} has {len(names)}."
+        )
+    return names

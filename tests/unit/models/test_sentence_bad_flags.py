@@ -1,0 +1,188 @@
+"""Flags of sentence models that cannot work: each is refused with the rule, what was received, and the way out."""
+
+import re
+from argparse import Namespace
+
+import pytest
+from fairseq.models import build_model
+from sentence_models import MODELS, TRUNK, build, make_task
+
+TRANSFORMERS = ("multi_scale_transformer", "sentence_transformer", "sentence_muse")
+
+
+def faults_of(model="multi_scale_transformer", task=None, **flags):
+    """The sentences that are reported, one per line."""
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        build(model, task, **flags)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_flags_that_the_others_change_one_by_one_are_good(model):
+    build(model)
+
+
+SIZES = ["word_embed_dim", "character_ngram_dim", "character_embed_dim", "character_features", "encoder_embed_dim"]
+RATES = ["embedding_dropout", "dropout", "classifier_dropout"]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("value", [0, -3])
+def test_build_raises_error_when_a_size_of_the_trunk_is_below_one(model, name, value):
+    flag = "--" + name.replace("_", "-")
+    assert faults_of(model, **{name: value})[0] == f"{flag} must be at least 1, but got {value}."
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", RATES)
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
+def test_build_raises_error_when_a_rate_of_the_trunk_is_no_probability(model, name, value):
+    flag = "--" + name.replace("_", "-")
+    assert faults_of(model, **{name: value}) == [f"{flag} must lie in [0, 1), but got {value}."]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        *((model, name) for model in TRANSFORMERS for name in ("encoder_layers", "encoder_attention_heads")),
+        ("multi_scale_transformer", "encoder_head_dim"),
+        ("sentence_transformer", "encoder_ffn_embed_dim"),
+        ("sentence_bigru", "encoder_layers"),
+        ("sentence_bigru", "encoder_hidden_size"),
+        ("sentence_cnn", "encoder_filters"),
+    ],
+)
+def test_build_raises_error_when_a_size_of_the_encoder_is_below_one(model, name):
+    assert f"--{name.replace('_', '-')} must be at least 1, but got 0." in faults_of(model, **{name: 0})
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        *((model, "attention_dropout") for model in TRANSFORMERS),
+        *((model, "activation_dropout") for model in TRANSFORMERS[1:]),
+    ],
+)
+def test_build_raises_error_when_a_rate_of_the_encoder_is_no_probability(model, name):
+    expected = [f"--{name.replace('_', '-')} must lie in [0, 1), but got 1.5."]
+    assert faults_of(model, **{name: 1.5}) == expected
+
+
+def test_build_reports_all_faults_together():
+    found = faults_of(
+        "sentence_transformer",
+        dropout=2.0,
+        encoder_layers=0,
+        freeze_word_vectors=True,
+        encoder_branches="self_attention,rnn",
+    )
+    assert len(found) == 4
+    assert found[0] == "--dropout must lie in [0, 1), but got 2.0."
+    assert found[2] == "--encoder-layers must be at least 1, but got 0."
+    assert "rnn" in found[3]
+
+
+def test_build_raises_error_when_there_are_no_vectors_to_freeze():
+    assert faults_of(freeze_word_vectors=True) == [
+        "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a file or "
+        "drop the flag."
+    ]
+
+
+@pytest.mark.parametrize("model", ["sentence_transformer", "sentence_muse"])
+def test_build_raises_error_when_heads_do_not_divide_the_width(model):
+    assert faults_of(model, encoder_attention_heads=5) == [
+        "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 12 and 5; change one of them."
+    ]
+    build("multi_scale_transformer", encoder_attention_heads=5)  # whose heads have a width of their own
+
+
+@pytest.mark.parametrize("model", TRANSFORMERS)
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        ({"encoder_attention_scales": "1,4"}, "must be odd, but got 4; use 3 or 5."),
+        ({"encoder_attention_scales": "1,two"}, "but got 'two' in '1,two'."),
+        ({"encoder_attention_scales": "1,3,5,7,9"}, "5 scales for 4 heads; use fewer scales or more heads."),
+        ({"encoder_attention_bias": "windows"}, "but got 'windows'."),
+        ({"encoder_attention_bias": "distance", "encoder_distance_alpha": -1.0}, "but got -1.0."),
+    ],
+)
+def test_build_raises_error_when_windows_cannot_be(model, flags, part):
+    (sentence,) = faults_of(model, **{"encoder_attention_bias": "multi-scale", **flags})
+    assert sentence.endswith(part)
+    assert sentence.startswith("--encoder-attention-")
+
+
+@pytest.mark.parametrize("branches", ["self_attention,cross_attention", "", "ffn,ffn"])
+def test_build_raises_error_when_branches_cannot_be(branches):
+    (sentence,) = faults_of("sentence_transformer", encoder_branches=branches)
+    assert sentence.startswith("--encoder-branches")
+
+
+@pytest.mark.parametrize("sizes", ["4", "", "[[3],[5],[7]]"])
+def test_build_raises_error_when_kernel_sizes_cannot_be(sizes):
+    (sentence,) = faults_of("sentence_muse", encoder_kernel_sizes=sizes)
+    assert sentence.startswith("--encoder-kernel-sizes")
+
+
+@pytest.mark.parametrize("widths", ["", "3,,4", "3,0", "two", "-3", "3.5", "²"])
+def test_build_raises_error_when_filter_widths_are_no_numbers(widths):
+    assert faults_of("sentence_cnn", encoder_filter_widths=widths) == [
+        f"--encoder-filter-widths must list whole numbers of at least 1, e.g. 3,4,5, but got {widths!r}."
+    ]
+
+
+def test_build_raises_error_when_the_hidden_width_of_the_classifier_is_negative():
+    (sentence,) = faults_of(classifier_hidden_dim=-1)
+    assert sentence == "--classifier-hidden-dim must be at least 0, but got -1; 0 is a single layer."
+
+
+def test_build_raises_error_when_two_directions_share_an_odd_width():
+    (sentence,) = faults_of(character_encoder="bilstm", character_features=7)
+    assert sentence == (
+        "--character-features must be even with --character-encoder bilstm, half for each direction, but got 7."
+    )
+
+
+def test_build_raises_error_when_the_data_have_no_characters():
+    (sentence,) = faults_of(task=make_task(), character_encoder="cnn")
+    assert sentence == (
+        "--character-encoder reads the characters of every word, but the data have none; prepare them with muse-plugin "
+        "prepare-text --characters, or train with --character-encoder none."
+    )
+
+
+@pytest.mark.parametrize("predicts", ["label", "number"])
+def test_build_raises_error_when_a_field_is_wanted_for_one_label(predicts):
+    (sentence,) = faults_of(task=make_task(predicts), crf=True)
+    assert sentence == (
+        "--crf makes tags depend on each other, but this task has one label per sentence; drop the flag or use --task "
+        "muse_sequence_tagging."
+    )
+
+
+def test_build_raises_error_when_a_tagger_gets_pairs():
+    (sentence,) = faults_of(task=make_task("tags", pairs=True))
+    assert sentence == (
+        "a tagger reads single sentences, but the data have pairs (input1); remove that folder or use --task "
+        "muse_sentence_classification."
+    )
+
+
+def test_build_raises_error_when_the_task_is_not_one_of_sentences():
+    task = Namespace(cfg=Namespace(_name="translation"), source_dictionary=make_task().source_dictionary)
+    sentence = (
+        "a sentence model needs a task of sentences, but got --task translation; use --task "
+        "muse_sentence_classification, muse_sequence_tagging or muse_mirrored_summation."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        build_model(Namespace(_name="sentence_cnn", arch="sentence_cnn", **TRUNK), task)
+
+
+@pytest.mark.parametrize("name", ["pooling", "character_encoder", "classifier_activation"])
+def test_build_raises_error_for_an_unknown_choice(name):
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(ValueError, match=rf"^{flag} must be one of [a-z_, ]+, but got 'nonesuch'\.$"):
+        build(task=make_task(characters=True), **{name: "nonesuch"})

@@ -1,0 +1,63 @@
+"""What stands for a word before the encoder: tables and characters side by side."""
+
+import re
+
+import pytest
+import torch
+from helpers import assert_close
+from torch import nn
+
+from muse_plugin.modules.character_encoder import CharacterEncoder
+from muse_plugin.modules.word_embedder import WordEmbedder
+
+TOKENS = torch.tensor([[4, 5, 6], [7, 5, 1]])
+CHARACTERS = torch.tensor([[[4, 5], [6, 1], [4, 4]], [[5, 5], [6, 1], [1, 1]]])
+
+
+def make_tables():
+    return nn.Embedding(9, 6, 1), nn.Embedding(9, 3, 1), CharacterEncoder("cnn", 7, 1, 4, 2)
+
+
+def test_tables_and_characters_stand_side_by_side_before_the_linear_map():
+    words, extra, characters = make_tables()
+    embedder = WordEmbedder(words, 8, extra, characters)
+    expected = torch.cat([words(TOKENS), extra(TOKENS), characters(CHARACTERS)], dim=-1)
+    assert expected.shape == (2, 3, 11)
+    assert_close(embedder(TOKENS, CHARACTERS), embedder.projection(expected))
+
+
+@pytest.mark.parametrize(("always", "width", "maps"), [(True, 6, True), (False, 6, False), (False, 8, True)])
+def test_the_linear_map_is_there_always_or_where_widths_differ(always, width, maps):
+    words, _, _ = make_tables()
+    embedder = WordEmbedder(words, width, always_project=always)
+    assert (embedder.projection is not None) == maps
+    out = embedder(TOKENS)
+    assert out.shape == (2, 3, width)
+    if not maps:
+        assert_close(out, words(TOKENS), atol=0, rtol=0)
+
+
+def test_widths_are_those_of_all_parts_together():
+    words, extra, characters = make_tables()
+    assert WordEmbedder(words, 11, extra, characters, always_project=False).projection is None
+    assert WordEmbedder(words, 9, extra, always_project=False).projection is None
+    assert WordEmbedder(words, 6, extra, always_project=False).projection is not None
+
+
+def test_dropout_acts_before_the_linear_map_in_training_only():
+    words, extra, _ = make_tables()
+    embedder = WordEmbedder(words, 9, extra, dropout=0.5, always_project=False)
+    assert ((embedder(TOKENS) == 0).float().mean() - 0.5).abs() < 0.3
+    assert not torch.equal(embedder(TOKENS), embedder(TOKENS))
+    embedder.eval()
+    assert torch.equal(embedder(TOKENS), embedder(TOKENS))
+
+
+def test_raises_error_when_characters_are_missing():
+    words, _, characters = make_tables()
+    sentence = (
+        "--character-encoder reads the characters of every word, but the data have none; prepare them with muse-plugin "
+        "prepare-text --characters, or train with --character-encoder none."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        WordEmbedder(words, 8, characters=characters)(TOKENS)
