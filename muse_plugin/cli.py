@@ -52,7 +52,10 @@ COMMANDS = {
     "average": Command("checkpoints.averaging", "average several checkpoints of one training run into one"),
     "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
     "translate": Command("translation.translate", "translate raw sentences from standard input"),
+    "prepare-text": Command("sentence_data.prepare_text", "make training data for sentence models from labelled text"),
+    "predict": Command("prediction.predict", "label or tag raw text with a sentence model"),
     "evaluate": Command("evaluation.evaluate", "score translations: BLEU in its kinds, chrF, TER"),
+    "score-labels": Command("evaluation.score_labels", "score predicted labels, tags or numbers"),
     "benchmark": Command("benchmark.benchmark", "measure speed and memory against fairseq's own models"),
 }
 

@@ -1,0 +1,111 @@
+"""How right labels, tags and numbers are: measures of scikit-learn, SciPy and seqeval."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn import metrics
+
+
+def score_labels(said: Sequence[str], true: Sequence[str]) -> dict[str, Any]:
+    """Measures of one label per sentence, or of the tags of all words in a row.
+
+    Args:
+        said: what the model says.
+        true: what is right.
+
+    Returns:
+        "scores": ``accuracy`` and ``macro_f1`` (the mean over all labels that occur on either side), 0-100.
+        "per_class": ``precision``, ``recall``, ``f1`` (0-100) and ``count`` of each label.
+        "confusion": rows are the right labels, columns those that were said, both in the order of "labels".
+    """
+    labels = sorted(set(said) | set(true))
+    parts = metrics.precision_recall_fscore_support(true, said, labels=labels, zero_division=0)
+    precision, recall, f1, count = (part.tolist() for part in parts)
+    return {
+        "scores": {"accuracy": 100 * float(metrics.accuracy_score(true, said)), "macro_f1": 100 * float(np.mean(f1))},
+        "labels": labels,
+        "per_class": {
+            label: {"precision": 100 * precision[i], "recall": 100 * recall[i], "f1": 100 * f1[i], "count": count[i]}
+            for i, label in enumerate(labels)
+        },
+        "confusion": metrics.confusion_matrix(true, said, labels=labels).tolist(),
+    }
+
+
+def score_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Measures of entities in BIO tags, as conlleval counts them.
+
+    Args:
+        said: tags of each sentence.
+        true: likewise.
+
+    Returns:
+        "scores": ``entity_f1``, ``entity_precision``, ``entity_recall``, 0-100; "per_entity": the same by type.
+
+    Raises:
+        ImportError: if seqeval is not installed.
+    """
+    try:
+        from seqeval.metrics import classification_report
+    except ImportError:
+        raise ImportError(
+            "--entities needs the package seqeval, which is not installed; run 'pip install setuptools_scm' and 'pip "
+            "install --no-build-isolation seqeval'."
+        ) from None
+    report = classification_report(
+        [list(row) for row in true], [list(row) for row in said], output_dict=True, zero_division=0
+    )
+    total = report["micro avg"]
+    return {
+        "scores": {
+            "entity_f1": 100 * float(total["f1-score"]),
+            "entity_precision": 100 * float(total["precision"]),
+            "entity_recall": 100 * float(total["recall"]),
+        },
+        "per_entity": {
+            name: {
+                "precision": 100 * float(row["precision"]),
+                "recall": 100 * float(row["recall"]),
+                "f1": 100 * float(row["f1-score"]),
+                "count": int(row["support"]),
+            }
+            for name, row in report.items()
+            if not name.endswith(" avg")
+        },
+    }
+
+
+def score_numbers(said: Sequence[Sequence[float]], true: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Measures of numbers, over all numbers of all sentences.
+
+    Returns:
+        "scores": ``mse``; ``pearson`` and ``spearman``, in [-1, 1], 0 where one side does not vary.
+    """
+    x, y = np.asarray(said, dtype=float).ravel(), np.asarray(true, dtype=float).ravel()
+    varies = len(x) > 1 and x.std() > 0 and y.std() > 0
+    return {
+        "scores": {
+            "mse": float(np.mean((x - y) ** 2)),
+            "pearson": float(stats.pearsonr(x, y).statistic) if varies else 0.0,
+            "spearman": float(stats.spearmanr(x, y).statistic) if varies else 0.0,
+        }
+    }
+
+
+def compare_decisions(right: Sequence[bool], others_right: Sequence[bool]) -> dict[str, Any]:
+    """McNemar's exact test: is one of two systems right more often than the other, on the same decisions?
+
+    Args:
+        right: whether the system was right.
+        others_right: whether the other one was.
+
+    Returns:
+        "only_this" and "only_other": how often one alone was right; "p_value": of as large a difference if both were
+        equally good, two-sided, 1 if they never differ.
+    """
+    this = sum(a and not b for a, b in zip(right, others_right, strict=True))
+    other = sum(b and not a for a, b in zip(right, others_right, strict=True))
+    p = stats.binomtest(this, this + other).pvalue if this + other else 1.0
+    return {"only_this": this, "only_other": other, "p_value": float(p)}

@@ -1,0 +1,1 @@
+"""Labels, numbers and tags for raw text."""

@@ -1,0 +1,347 @@
+"""``muse-plugin predict``: raw text in, a label with probabilities, numbers or tags out, one line for each line.
+
+The checkpoint names the folder of its data, which holds the dictionaries and ``text.json``: how text became words (see
+``sentence_data/text_settings.py``). New text is treated the same way. With ``--split`` the lines are those of prepared
+data, and the right answers stand beside the model's, for ``muse-plugin score-labels``.
+"""
+
+import argparse
+import itertools
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Optional, Union
+
+import torch
+from fairseq import checkpoint_utils, utils
+from torch import Tensor
+from tqdm import tqdm
+
+from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
+from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.sentence_data.text_settings import TextSettings, load_text_settings
+from muse_plugin.text_streams import check_streams, iterate_lines, open_input, open_output
+
+logger = logging.getLogger(__name__)
+
+BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input is a terminal
+OUTPUT_FORMATS = ("tsv", "jsonl")
+# Text of which more words than this share are unknown is probably not what the model was trained for.
+_SUSPICIOUS_SHARE = 0.5
+_ENOUGH_WORDS = 100
+
+
+class Answer(NamedTuple):
+    """What the model says of a line.
+
+    Attributes:
+        words: of the first text, as the model read them.
+        label: the most probable label; None for other tasks, and for a blank line.
+        scores: probability of each label, or the predicted numbers; empty for tags and blank lines.
+        tags: one per word; empty for other tasks.
+        target: the right label, numbers or tags, where they are known.
+        length: words that the model read, of the longer text of a pair.
+    """
+
+    words: Sequence[str] = ()
+    label: Optional[str] = None
+    scores: Sequence[float] = ()
+    tags: Sequence[str] = ()
+    target: Any = None
+    length: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin predict`` on ``parser``."""
+    parser.description = (
+        "Predict labels, numbers or tags for raw text, one sentence a line; the texts of a pair stand in one line with "
+        "a tab between them. Blank lines get blank answers."
+    )
+    parser.add_argument(
+        "--path",
+        required=True,
+        type=Path,
+        metavar="DIR_OR_CHECKPOINT",
+        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
+    )
+    parser.add_argument("--input", type=Path, metavar="FILE", help="read from FILE (default: standard input)")
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help="instead of raw text, read this split of the prepared data, such as test; with --format jsonl the right "
+        "answers are written too, for muse-plugin score-labels",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="write to FILE when all is done (default: standard output)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=OUTPUT_FORMATS,
+        default="tsv",
+        help="tsv: the label and then the probability of each, in the order of label/dict.txt (which is shown at the "
+        "start), or the numbers, or the tags with spaces between; jsonl: one JSON object a line (default: tsv)",
+    )
+    parser.add_argument("--batch-size", type=int, default=128, help="most sentences read at once (default: 128)")
+    parser.add_argument(
+        "--max-words",
+        type=int,
+        help="words read of a text (default: as in training; all of them where every word gets a tag)",
+    )
+    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answers the lines of the input; the body of ``muse-plugin predict``.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
+    """
+    for name in ("batch_size", "max_words"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {value}.")
+    if args.split is not None and args.input is not None:
+        raise ValueError(
+            f"--split and --input are two sources of text, but got {args.split} and {args.input}; drop one."
+        )
+    check_streams(args.input, args.output)
+    for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
+        logging.getLogger(name).setLevel(logging.WARNING)
+    predictor = Predictor.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:
+        print(f"columns: label, then the probability of: {' '.join(predictor.task.labels)}", file=sys.stderr)
+    try:
+        if args.split is not None:
+            answers = predictor.answer_split(args.split)
+            with open_output(args.output) as sink:
+                _write_answers(predictor, answers, sink, args.format)
+            return 0
+        with open_input(args.input) as source, open_output(args.output) as sink:
+            _answer_stream(predictor, source, sink, args.format, progress=args.input is not None)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
+        return 141
+    predictor.report_unknown_words()
+    return 0
+
+
+def _answer_stream(predictor: "Predictor", source: BinaryIO, sink: BinaryIO, form: str, progress: bool) -> None:
+    lines = enumerate(iterate_lines(source), start=1)
+    with tqdm(unit=" lines", disable=None if progress else True) as bar:
+        while buffer := list(itertools.islice(lines, 1 if source.isatty() else BUFFER_SIZE)):
+            for number, (_, is_valid) in buffer:
+                if not is_valid:
+                    logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
+            answers = predictor.answer([text for _, (text, _) in buffer], first_line=buffer[0][0])
+            _write_answers(predictor, answers, sink, form)
+            sink.flush()
+            bar.update(len(buffer))
+
+
+def _write_answers(predictor: "Predictor", answers: Sequence[Answer], sink: BinaryIO, form: str) -> None:
+    write = _write_json if form == "jsonl" else _write_columns
+    for answer in answers:
+        sink.write(write(answer, predictor.task.labels, predictor.task.predicts).encode("utf-8") + b"\n")
+
+
+def _write_columns(answer: Answer, labels: Sequence[str], predicts: str) -> str:
+    if answer.tags:
+        return " ".join(answer.tags)
+    numbers = [f"{score:.6g}" for score in answer.scores]
+    return "\t".join(numbers if answer.label is None else [answer.label, *numbers])
+
+
+def _write_json(answer: Answer, labels: Sequence[str], predicts: str) -> str:
+    if predicts == "tags":
+        fields: dict[str, Any] = {"words": answer.words, "tags": answer.tags}
+    elif predicts == "number":
+        fields = {"numbers": answer.scores}
+    else:
+        fields = {"label": answer.label, "probabilities": dict(zip(labels, answer.scores, strict=False))}
+    if answer.target is not None:
+        fields.update(target=answer.target, length=answer.length)
+    return json.dumps(fields, ensure_ascii=False)
+
+
+class Predictor:
+    """A sentence model with its task and the settings of its text.
+
+    Args:
+        model: a sentence model.
+        task: its task.
+        settings: how text becomes words.
+        batch_size: most sentences in a batch.
+        max_words: words read of a text; None for as many as in training, or all where every word gets a tag.
+        cpu: if false, a GPU is used when there is one.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        task: Any,
+        settings: TextSettings,
+        batch_size: int = 128,
+        max_words: Optional[int] = None,
+        cpu: bool = False,
+    ) -> None:
+        self.model = model.eval()
+        self.task = task
+        self.settings = settings
+        self.batch_size = batch_size
+        self.tags_words = task.predicts == "tags"
+        self.max_words = max_words if self.tags_words else (max_words or task.cfg.max_words)
+        self.use_cuda = torch.cuda.is_available() and not cpu
+        if self.use_cuda:
+            model.cuda()
+        model.make_generation_fast_()  # type: ignore[operator]
+        self.words = self.unknown_words = 0
+
+    @classmethod
+    def load(cls, path: Union[str, Path], data: Optional[Union[str, Path]] = None, *options: Any) -> "Predictor":
+        """Loads a checkpoint, its dictionaries and its text settings.
+
+        Args:
+            path: a checkpoint, or a folder with one.
+            data: the folder of the prepared data; None for the one that the model was trained on.
+            *options: the remaining arguments of the class.
+
+        Raises:
+            FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
+            ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
+        """
+        checkpoint = find_checkpoint(Path(path))
+        overrides = {} if data is None else {"data": str(data)}
+        try:
+            state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides)
+        except Exception:
+            load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
+            raise
+        if not str(state["cfg"]["task"]["_name"]).startswith(("muse_sentence", "muse_sequence")):
+            raise ValueError(
+                f"predict needs a model of sentences, but {checkpoint} was trained with --task "
+                f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
+            )
+        folder = Path(state["cfg"]["task"]["data"])
+        settings = load_text_settings(folder)
+        try:
+            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides, state=state)
+        except RuntimeError as error:
+            raise ValueError(
+                f"the data in {folder} must be those that {checkpoint} was trained with, but loading the model gave: "
+                f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
+            ) from error
+        return cls(model, task, settings, *options)
+
+    def answer(self, lines: Sequence[str], first_line: int = 1) -> list[Answer]:
+        """Answers raw lines, in their order.
+
+        Args:
+            lines: texts, or pairs with a tab between them.
+            first_line: number of the first of them, for messages.
+
+        Raises:
+            ValueError: if a line does not hold as many texts as the model reads; the sentence has its number.
+        """
+        answers = [Answer()] * len(lines)
+        items: dict[int, tuple[list[str], list[Any]]] = {}
+        for position, line in enumerate(lines):
+            texts = self._read(line, first_line + position)
+            if texts:
+                items[position] = texts[0], [self.task.encode(words) for words in texts]
+        ordered = sorted(items, key=lambda position: max(len(sentence.tokens) for sentence in items[position][1]))
+        for start in range(0, len(ordered), self.batch_size):
+            batch = ordered[start : start + self.batch_size]
+            dataset = self.task.build_dataset_for_inference([items[p][1] for p in batch], [])
+            sample = dataset.collater([dataset[i] for i in range(len(batch))])
+            for position, answer in zip(batch, self._predict(sample, [items[p][0] for p in batch]), strict=True):
+                answers[position] = answer
+        return answers
+
+    def _read(self, line: str, number: int) -> list[list[str]]:
+        """The words of each text of a line; nothing if it is blank."""
+        wanted = 2 if self.task.pairs else 1
+        parts = line.split("\t") if self.task.pairs else [line]
+        if not line.strip():
+            return []
+        if len(parts) != wanted:
+            raise ValueError(
+                f"this model reads pairs, two texts in a line with a tab between them, but line {number} has "
+                f"{len(parts)}: {line[:60]!r}."
+            )
+        texts = []
+        for part in parts:
+            words = self.settings.clean_words(part.split()) if self.tags_words else self.settings.split_words(part)
+            if not words:
+                if wanted == 1:
+                    return []  # nothing but characters that cannot be seen
+                raise ValueError(f"both texts of a pair must have a word, but in line {number} one is blank: {line!r}.")
+            if self.max_words is not None and len(words) > self.max_words:
+                logger.warning("line %d has %d words; only the first %d are read.", number, len(words), self.max_words)
+                words = words[: self.max_words]
+            texts.append(words)
+            unknown = self.task.source_dictionary.unk()
+            self.words += len(words)
+            self.unknown_words += sum(self.task.source_dictionary.index(word) == unknown for word in words)
+        return texts
+
+    def answer_split(self, split: str) -> list[Answer]:
+        """Answers all sentences of a prepared split, in their order, with the right answers.
+
+        Args:
+            split: its name.
+
+        Raises:
+            FileNotFoundError: if the data have no such split.
+            ValueError: if its parts do not fit each other.
+        """
+        dataset = self.task.load_dataset(split)
+        order = [int(index) for index in dataset.sizes.argsort(kind="stable")]
+        answers = [Answer()] * len(dataset)
+        for start in tqdm(range(0, len(order), self.batch_size), unit=" batches", disable=None):
+            indices = order[start : start + self.batch_size]
+            batch = dataset.collater([dataset[i] for i in indices])
+            for i, answer in zip(indices, self._predict(batch, [()] * len(indices)), strict=True):
+                answers[i] = answer._replace(target=self._name(dataset.targets[i]), length=int(dataset.sizes[i]))
+        return answers
+
+    def _name(self, target: Tensor) -> Any:
+        """A target as it is written: the name of a label or tag, or numbers."""
+        value = target.tolist()
+        if self.task.predicts == "number":
+            return value
+        return [self.task.labels[tag] for tag in value] if isinstance(value, list) else self.task.labels[value]
+
+    def _predict(self, batch: dict[str, Any], words: Sequence[Sequence[str]]) -> Iterator[Answer]:
+        if self.use_cuda:
+            batch = utils.move_to_cuda(batch)
+        with torch.no_grad():
+            logits: Tensor = self.model(**batch["net_input"]).logits.float()
+            labels = self.task.labels
+            if self.tags_words:
+                tags = self.model.best_tags(logits, batch["net_input"]["src_lengths"])  # type: ignore[operator]
+                for line, row in zip(words, tags, strict=True):
+                    yield Answer(line, tags=[labels[tag] for tag in row])
+                return
+            scores = logits.softmax(dim=-1) if labels else logits
+            for line, row in zip(words, scores.tolist(), strict=True):
+                yield Answer(line, labels[max(range(len(row)), key=row.__getitem__)] if labels else None, row)
+
+    def report_unknown_words(self) -> None:
+        """Warns if most words were unknown: the text was probably made into words in another way than in training."""
+        if self.words >= _ENOUGH_WORDS and self.unknown_words > _SUSPICIOUS_SHARE * self.words:
+            logger.warning(
+                "%.0f %% of the words are not in the dictionary; is this text tokenised and cased as the training data "
+                "were?",
+                100 * self.unknown_words / self.words,
+            )
