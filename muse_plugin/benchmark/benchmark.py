@@ -21,6 +21,7 @@ from muse_plugin.benchmark import (
     generation_speed,
     loss_speed,
     report,
+    sentence_speed,
     training_speed,
 )
 from muse_plugin.benchmark.measurement import Measurement
@@ -34,6 +35,7 @@ KINDS: dict[str, ModuleType] = {
     "conv": conv_speed,
     "attention": attention_speed,
     "loss": loss_speed,
+    "sentence": sentence_speed,
 }
 _DTYPES = ("float32", "float16", "bfloat16")
 

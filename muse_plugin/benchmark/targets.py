@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from muse_plugin.benchmark import contestants, conv_speed, window_speed
+from muse_plugin.benchmark import contestants, conv_speed, sentence_speed, window_speed
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record
 
@@ -75,6 +75,8 @@ _CONV_RIVAL = "fairseq dynamic-conv model, equal parameters"
 _SIX = "six_layers", contestants.SIMPLE, contestants.TRANSFORMER
 _INT8 = "six_layers", contestants.SIMPLE_INT8, contestants.TRANSFORMER
 _BASE = "base", contestants.MUSE, contestants.DYNAMIC_CONV
+# Average lengths of MR, MTL-16 and IMDB: how much faster than a Transformer, and Figure 4 of arXiv:1912.00544.
+_PAPER_LENGTHS = ((22, 2.0, " (paper: 1.8x)"), (109, 2.5, " (paper: 6.5x)"), (201, 3.0, " (paper: 10x)"))
 TARGETS = (
     _decoding("MUSE-simple, 6+6 layers, 512/1024: decoding, batch 1 (paper: 1.31x)", _RIVAL, *_SIX, 1, 1.6),
     _decoding("the same, batch 32", _RIVAL, *_SIX, 32, 1.6),
@@ -146,13 +148,19 @@ TARGETS = (
             least,
             (("scales", window_speed.SCALES[0]), ("length", length)),
         )
-        for length, least, paper in (
-            (22, 2.0, " (paper: 1.8x)"),
-            (109, 2.5, " (paper: 6.5x)"),
-            (201, 3.0, " (paper: 10x)"),
-            (400, 4.0, ""),
-            (800, 6.0, ""),
+        for length, least, paper in (*_PAPER_LENGTHS, (400, 4.0, ""), (800, 6.0, ""))
+    ),
+    *(
+        Target(
+            f"multi_scale_transformer from ids to scores, {length} words{paper}",
+            "fairseq's encoder",
+            "sentence",
+            sentence_speed.MULTI_SCALE,
+            sentence_speed.FAIRSEQ,
+            least,
+            (("length", length),),
         )
+        for length, least, paper in _PAPER_LENGTHS
     ),
 )
 

@@ -9,7 +9,7 @@ import torch
 from helpers import assert_close
 
 from muse_plugin import cli
-from muse_plugin.benchmark import window_speed
+from muse_plugin.benchmark import sentence_speed, window_speed
 from muse_plugin.benchmark.records import read_record
 from muse_plugin.modules import attention
 
@@ -182,3 +182,22 @@ def test_the_record_names_the_command_and_the_machine(tmp_path):
     assert content["command"] == expected
     assert content["run"]["versions"]["torch"]
     assert "json" not in content["settings"]
+
+
+def test_whole_sentence_models_are_measured(tmp_path):
+    sizes = ["--sentences", "2", "--embed-dim", "10", "--heads", "5", "--layers", "1", "--vocabulary", "20"]
+    path = tmp_path / "sentence.json"
+    assert cli.main(["benchmark", "sentence", *sizes, "--lengths", "3", "5", *TINY, "--json", str(path)]) == 0
+    measurements = read_record(path).measurements
+    assert [m.case for m in measurements] == [{"length": 3}, {"length": 5}]
+    names = (sentence_speed.FAIRSEQ, sentence_speed.TRANSFORMER, sentence_speed.BIGRU, sentence_speed.MULTI_SCALE)
+    assert all(tuple(m.values) == names for m in measurements)
+
+
+def test_contestants_score_sentences_of_equal_sizes():
+    args = Namespace(embed_dim=10, heads=5, layers=2, vocabulary=20, device=torch.device("cpu"), dtype=torch.float32)
+    models = sentence_speed.build_models(args)
+    tokens, lengths = torch.randint(4, 24, (3, 5)), torch.full((3,), 5)
+    shapes = {name: tuple(model(tokens, lengths).shape) for name, model in models.items()}
+    assert shapes.pop(sentence_speed.FAIRSEQ) == (5, 3, 10)
+    assert set(shapes.values()) == {(3, 2)}

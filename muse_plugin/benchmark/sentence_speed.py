@@ -1,0 +1,93 @@
+"""``muse-plugin benchmark sentence``: whole sentence models, forward, against fairseq's Transformer encoder.
+
+The sizes are those of Figure 4 in Guo et al. 2020 (arXiv:1912.00544): batches of 128 sentences as long as those of MR,
+of MTL-16 and of IMDB on average.
+"""
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
+from torch import Tensor, nn
+
+from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerModel
+from muse_plugin.models.sentence_baselines import SentenceBiGRUModel
+from muse_plugin.models.sentence_transformer import SentenceTransformerModel
+
+DESCRIPTION = (
+    "From ids to scores of two classes, as at test time: embeddings, three layers of width 300 with ten heads (one "
+    "layer for the GRU), pooling, classifier. fairseq's encoder ends with its states. Transformers have a feed-forward "
+    "network four times as wide as the layer."
+)
+LENGTHS = (22, 109, 201)
+FAIRSEQ = "fairseq TransformerEncoder"
+TRANSFORMER = "sentence_transformer"
+BIGRU = "sentence_bigru"
+MULTI_SCALE = "multi_scale_transformer"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of this benchmark."""
+    parser.add_argument("--sentences", type=int, default=128, help="per batch (default: %(default)s)")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="in words (default: %(default)s)")
+    parser.add_argument("--embed-dim", type=int, default=300, help="width (default: %(default)s)")
+    parser.add_argument("--heads", type=int, default=10, help="(default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=3, help="(default: %(default)s)")
+    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Measurement]:
+    """Measures every length."""
+    torch.manual_seed(args.seed)
+    models = build_models(args)
+    for length in args.lengths:
+        tokens = torch.randint(4, args.vocabulary + 4, (args.sentences, length), device=args.device)
+        lengths = torch.full((args.sentences,), length, device=args.device)
+        runs = {name: partial(model, tokens, lengths) for name, model in models.items()}
+        seconds = measure_time(runs, args.device, args.rounds, max_seconds=args.max_seconds)
+        yield Measurement({"length": length}, FAIRSEQ, seconds, work={"tokens": length * args.sentences})
+
+
+def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The contestants, from ids (B, T) and lengths (B,) to scores or states."""
+    dictionary = Dictionary()
+    for number in range(args.vocabulary):
+        dictionary.add_symbol(f"word{number}")
+    task = SimpleNamespace(
+        predicts="label", outputs=2, pairs=False, vector_size=0, source_dictionary=dictionary, character_dictionary=None
+    )
+    sizes = {"word_embed_dim": args.embed_dim, "encoder_embed_dim": args.embed_dim}
+    attention = {**sizes, "encoder_layers": args.layers, "encoder_attention_heads": args.heads}
+    models: dict[str, nn.Module] = {}
+    for name, model, flags in (
+        (TRANSFORMER, SentenceTransformerModel, {**attention, "encoder_ffn_embed_dim": 4 * args.embed_dim}),
+        (BIGRU, SentenceBiGRUModel, {**sizes, "encoder_hidden_size": args.embed_dim // 2}),
+        (MULTI_SCALE, MultiScaleTransformerModel, {**attention, "encoder_head_dim": args.embed_dim // args.heads}),
+    ):
+        models[name] = model.build_model(model.config_class(**flags), task)
+    theirs = Namespace(
+        encoder_embed_dim=args.embed_dim,
+        encoder_ffn_embed_dim=4 * args.embed_dim,
+        encoder_attention_heads=args.heads,
+        encoder_layers=args.layers,
+    )
+    embedding = nn.Embedding(len(dictionary), args.embed_dim, dictionary.pad())
+    models[FAIRSEQ] = TransformerEncoderBase(TransformerConfig.from_namespace(theirs), dictionary, embedding)
+    for model in models.values():
+        model.to(args.device, args.dtype).eval()
+    for name in (TRANSFORMER, BIGRU, MULTI_SCALE):
+        models[name].make_generation_fast_()  # type: ignore[operator]
+    return {name: partial(_run, models[name]) for name in (FAIRSEQ, TRANSFORMER, BIGRU, MULTI_SCALE)}
+
+
+def _run(model: nn.Module, tokens: Tensor, lengths: Tensor) -> Tensor:
+    with torch.no_grad():
+        out = model(tokens, lengths)
+    result: Tensor = out["encoder_out"][0] if isinstance(out, dict) else out.logits
+    return result
