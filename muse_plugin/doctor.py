@@ -83,6 +83,28 @@ REQUIREMENTS = (
     ),
     Requirement("sacremoses", "sacremoses", "sacremoses", "0.0.53", None, "0.2.0", False, NO_TEXT, "sacremoses"),
     Requirement("subword-nmt", "subword_nmt", "subword-nmt", "0.3.8", None, "0.3.8", False, NO_TEXT, "subword-nmt"),
+    Requirement(
+        "pytorch-crf",
+        "torchcrf",
+        "pytorch-crf",
+        "0.7.2",
+        None,
+        "0.7.2",
+        False,
+        "taggers have no conditional random field (--crf)",
+        "pytorch-crf",
+    ),
+    Requirement(
+        "seqeval",
+        "seqeval",
+        "seqeval",
+        "1.2",
+        None,
+        "1.2.2",
+        False,
+        "taggers are not measured by entities (--entities)",
+        "--no-build-isolation seqeval  # after: pip install setuptools_scm wheel",
+    ),
 )
 TRITON = Requirement(
     "triton",

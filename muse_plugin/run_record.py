@@ -15,7 +15,7 @@ from typing import Any, Optional
 
 import torch
 
-PACKAGES = ("torch", "fairseq-fixed", "numpy", "sacrebleu", "sacremoses", "subword-nmt", "triton")
+PACKAGES = ("torch", "fairseq-fixed", "numpy", "sacrebleu", "sacremoses", "subword-nmt", "triton", "scikit-learn")
 REPOSITORY = Path(__file__).resolve().parent.parent
 _CPU_INFO = Path("/proc/cpuinfo")
 

@@ -151,8 +151,10 @@ else
   # From here on pip may not exchange torch for another build.
   constraints=$prefix/muse-plugin-constraints.txt
   "$python" -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' >"$constraints"
-  step "installing build tools" "${pip[@]}" -c "$constraints" "setuptools>=64,<81" wheel
+  step "installing build tools" "${pip[@]}" -c "$constraints" "setuptools>=64,<81" wheel setuptools_scm
   step "installing muse_plugin" "${pip[@]}" --no-deps --no-build-isolation -e "$root"
+  # Its setup.py fetches a setuptools_scm without what that needs, unless there is one.
+  step "installing seqeval" "${pip[@]}" --no-deps --no-build-isolation "seqeval>=1.2"
   requirements=$prefix/muse-plugin-requirements.txt
   "$python" "$inspect" requirements >"$requirements"
   step "installing what fairseq and muse_plugin need" \

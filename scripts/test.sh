@@ -8,4 +8,9 @@ bash "$script/setup.sh" --if-needed
 . "$script/environment.sh"
 enter_environment
 cd "$muse_plugin_root"
+if (($# == 0)); then
+  # Everything: on all cores, each test in whichever process is free.
+  set -- --numprocesses "$(python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')" \
+    --dist worksteal
+fi
 exec python -m pytest "$@"

@@ -1,6 +1,7 @@
 """Fixtures for all tests. What cannot run here is skipped inside a fixture, never at import."""
 
 import importlib.util
+import logging
 import os
 import random
 from pathlib import Path
@@ -28,6 +29,16 @@ def seed():
     numpy.random.seed(1)
     torch.manual_seed(1)
     return 1
+
+
+@pytest.fixture(autouse=True)
+def log_levels():
+    """Gives back the levels of loggers that commands silence, so that no test depends on those before it."""
+    loggers = [logging.getLogger(name) for name in ("fairseq", "muse_plugin.tasks")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture
