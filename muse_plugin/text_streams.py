@@ -10,24 +10,34 @@ from typing import BinaryIO, Optional
 from muse_plugin.atomic_files import open_atomically
 
 
+class _CleanCharacters(dict[int, Optional[str]]):
+    """What ``str.translate`` puts in place of each character; worked out when a character is first met."""
+
+    def __missing__(self, code: int) -> Optional[str]:
+        category = unicodedata.category(chr(code))
+        clean: Optional[str] = chr(code)
+        if category in ("Cc", "Zl", "Zp", "Zs"):
+            clean = " "
+        elif category == "Cs":
+            clean = "\N{REPLACEMENT CHARACTER}"
+        elif category == "Cf":
+            clean = None
+        self[code] = clean
+        return clean
+
+
+_clean_characters = _CleanCharacters()
+
+
 def clean_line(line: str) -> str:
     """Makes one printable line: no control or format characters, every kind of white space a single space.
 
     Line separators (carriage return, U+0085, U+2028, ...), tabs and non-breaking spaces become a space; invisible
     format characters (soft hyphen, byte order mark, zero-width characters) are dropped; surrogates become U+FFFD.
     """
-    if line.isascii() and line.isprintable():
-        return " ".join(line.split())
-    characters = []
-    for character in line:
-        category = unicodedata.category(character)
-        if category in ("Cc", "Zl", "Zp", "Zs"):
-            characters.append(" ")
-        elif category == "Cs":
-            characters.append("\N{REPLACEMENT CHARACTER}")
-        elif category != "Cf":
-            characters.append(character)
-    return " ".join("".join(characters).split())
+    if not (line.isascii() and line.isprintable()):
+        line = line.translate(_clean_characters)
+    return " ".join(line.split())
 
 
 def iterate_lines(stream: BinaryIO) -> Iterator[tuple[str, bool]]:
