@@ -71,7 +71,8 @@ def train(data: Path | None, save_dir: Path, arch: str, *arguments: object) -> s
     if "--criterion" not in arguments:
         arguments = ("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, *arguments)
     return run(
-        "train", *([] if data is None else [data]), "--user-dir", USER_DIR, "--arch", arch, "--save-dir", save_dir, "--cpu",
+        "train", *([] if data is None else [data]), "--user-dir", USER_DIR, "--arch", arch, "--save-dir", save_dir,
+        "--cpu",
         "--optimizer", "adam", "--lr", "0.01", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", 2,
         "--max-tokens", 200,
         "--no-progress-bar", "--log-format", "none", "--num-workers", 0, "--seed", 3, *arguments,

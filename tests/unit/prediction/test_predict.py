@@ -32,8 +32,16 @@ def save_model(folder, task, arch, *flags):
     torch.manual_seed(1)
     built = tasks.setup_task(cfg.task)
     model = built.build_model(cfg.model)
-    state = {"cfg": cfg, "args": None, "model": model.state_dict(), "extra_state": {"train_iterator": {"epoch": 1}}, "optimizer_history": [{"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 0}],
-             "task_state": {}, "last_optimizer_state": None}  # fmt: skip
+    history = {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 0}
+    state = {
+        "cfg": cfg,
+        "args": None,
+        "model": model.state_dict(),
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "optimizer_history": [history],
+        "task_state": {},
+        "last_optimizer_state": None,
+    }
     checkpoint_utils.torch_persistent_save(state, str(folder / "checkpoint_best.pt"))
     return model.eval(), built
 
