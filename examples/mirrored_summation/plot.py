@@ -1,0 +1,161 @@
+"""Draws the error against K and judges the order: ``python plot.py runs/mirrored_summation/cpu/*/*/results.json``.
+
+``--output FIGURE.svg FIGURE.png`` draws; without it only the table and the verdict are printed. A dashed line shows the
+best constant prediction, 7 K / 144 for K up to half of the length.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from muse_plugin.figures import COLORS, GRID, MARKERS, check_format, open_figure
+
+MODELS = {
+    "hier_s": "Hier-S, 2 layers, windows of 3",
+    "deep_hier_s": "deepHier-S, 6 layers, windows of 3",
+    "flex": "Flex, 2 layers, windows of 3 to N/2",
+    "transformer": "Transformer, 2 layers",
+}
+# Six layers of small windows count as hardly better than two if they win at most this share of what flex wins.
+LITTLE = 0.5
+
+
+class Point(NamedTuple):
+    """The errors of a model at one K, one per seed."""
+
+    terms: int
+    errors: list[float]
+
+
+def constant_error(terms: int) -> float:
+    """The error of the best constant, for K up to N / 2."""
+    return 7 * terms / 144
+
+
+def read_results(paths: list[Path]) -> dict[str, list[Point]]:
+    """Model -> its points, by growing K.
+
+    Raises:
+        ValueError: if a file is none of this recipe, or if files belong to different settings.
+    """
+    errors: dict[tuple[str, int], list[float]] = defaultdict(list)
+    kinds = {}
+    for path in paths:
+        try:
+            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            settings = record["settings"]
+            model, terms = settings["model"], int(settings["terms"])
+            error = float(record["scores"]["mse"]["mean"])
+            kinds[path] = tuple(str(settings[name]) for name in ("profile", "sentences", "length", "vector", "width"))
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
+            raise ValueError(
+                f"{path} must be written by examples/mirrored_summation/evaluate.sh, but is not: {problem!r}."
+            ) from problem
+        errors[model, terms].append(error)
+    if len(set(kinds.values())) > 1:
+        raise ValueError(f"all files must have the same sizes, but they have {sorted(set(kinds.values()))}.")
+    found: dict[str, list[Point]] = {}
+    for model in [*MODELS, *sorted({model for model, _ in errors} - set(MODELS))]:
+        points = [Point(terms, values) for (name, terms), values in sorted(errors.items()) if name == model]
+        if points:
+            found[model] = points
+    return found
+
+
+def make_table(results: dict[str, list[Point]]) -> str:
+    """A Markdown table: a row per K, a column per model."""
+    lines = ["| K | constant | " + " | ".join(results) + " |", "|--:|--:|" + "--:|" * len(results)]
+    for terms in sorted({point.terms for points in results.values() for point in points}):
+        cells = [str(terms), f"{constant_error(terms):.4f}"]
+        for points in results.values():
+            values = next((point.errors for point in points if point.terms == terms), [])
+            cells.append(
+                (f"{mean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")) if values else ""
+            )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def judge(results: dict[str, list[Point]]) -> tuple[list[str], bool]:
+    """Whether the published order holds, a sentence for each K that has all four models.
+
+    Returns:
+        The sentences, and whether it holds for every K; false if there is nothing to judge.
+    """
+    by_model = {model: {point.terms: mean(point.errors) for point in points} for model, points in results.items()}
+    sentences, holds = [], []
+    shared = set.intersection(*(set(by_model.get(model, {})) for model in MODELS))
+    for terms in sorted(shared):
+        transformer, flex = by_model["transformer"][terms], by_model["flex"][terms]
+        hier, deep = by_model["hier_s"][terms], by_model["deep_hier_s"][terms]
+        faults = []
+        if not transformer < min(flex, hier, deep):
+            faults.append("the Transformer is not the best")
+        if not flex < min(hier, deep):
+            faults.append("flex does not beat both stacks of small windows")
+        elif not hier - deep <= LITTLE * (hier - flex):
+            faults.append("six layers of small windows win more than a little over two")
+        holds.append(not faults)
+        sentences.append(f"K = {terms}: {'the published order holds' if not faults else '; '.join(faults)}")
+    return sentences, bool(holds) and all(holds)
+
+
+def draw(results: dict[str, list[Point]], path: Path) -> None:
+    """Writes the figure."""
+    with open_figure(path, 5.2, 3.6, "--output") as figure:
+        axes = figure.add_subplot()
+        axes.grid(axis="y", **GRID)
+        axes.set_axisbelow(True)
+        terms = sorted({point.terms for points in results.values() for point in points})
+        axes.plot(
+            terms, [constant_error(k) for k in terms], color="#6b6f73", linestyle="--", label="best constant, 7K/144"
+        )
+        for model, color, marker in zip(results, COLORS, MARKERS, strict=False):
+            points = results[model]
+            spread = [stdev(point.errors) if len(point.errors) > 1 else 0.0 for point in points]
+            axes.errorbar(
+                [point.terms for point in points],
+                [mean(point.errors) for point in points],
+                yerr=spread if any(spread) else None,
+                color=color,
+                marker=marker,
+                markersize=5,
+                capsize=3,
+                label=MODELS.get(model, model),
+            )
+        axes.set_xticks(terms)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("K, products in the sum")
+        axes.set_ylabel("mean squared error per number")
+        axes.legend(frameon=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh wrote")
+    parser.add_argument("--output", type=Path, nargs="+", default=[], help="figures: .svg, .png or .pdf")
+    args = parser.parse_args()
+    try:
+        for path in args.output:
+            check_format(path, "--output")
+        results = read_results(args.results)
+        print(make_table(results))
+        sentences, holds = judge(results)
+        for path in args.output:
+            draw(results, path)
+            print(f"drawn: {path}")
+    except (OSError, ValueError, ImportError) as error:
+        print(f"plot: error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(sentences) if sentences else "nothing to judge: no K has all four models")
+    if sentences:
+        print("The published order holds." if holds else "The published order does not hold for every K.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

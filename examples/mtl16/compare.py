@@ -1,0 +1,246 @@
+"""Compares models over the domains of MTL-16: ``python compare.py runs/mtl16/*/*/results/*.json --output RESULTS.md``.
+
+Every file is one evaluation (``muse-plugin score-labels --output``). The table has a row per domain and, for each
+model, mean and deviation over seeds beside the published number. Below it, the first model against each other one: a
+paired t-test and Wilcoxon's signed-rank test on the domains' means.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple, Optional
+
+from scipy import stats
+
+# What tells the runs of one comparison apart; everything else must be the same in all of them.
+VARYING = ("model", "seed", "train_command", "test_set", "data_domain", "data_test")
+ORDER = (
+    "multi_scale_transformer",
+    "sentence_transformer",
+    "sentence_muse",
+    "sentence_bigru",
+    "sentence_cnn",
+    "sentence_average",
+)
+TITLES = {
+    "multi_scale_transformer": "MS-Trans",
+    "sentence_transformer": "Transformer",
+    "sentence_muse": "MUSE encoder",
+    "sentence_bigru": "BiGRU",
+    "sentence_cnn": "CNN",
+    "sentence_average": "average of words",
+}
+PUBLISHED_TITLES = {"sentence_bigru": "BiLSTM"}
+
+
+class Run(NamedTuple):
+    """One evaluation: who, on what, how well."""
+
+    model: str
+    domain: str
+    seed: str
+    test: str
+    accuracy: float
+    settings: dict[str, str]
+    record: dict[str, Any]
+
+
+def read_run(path: Path) -> Run:
+    """Reads a file of ``muse-plugin score-labels``.
+
+    Raises:
+        ValueError: if it is none of this recipe.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        settings = {name: str(value) for name, value in record["settings"].items()}
+        accuracy = float(record["scores"]["accuracy"]["mean"])
+        return Run(
+            settings["model"],
+            settings["data_domain"],
+            settings["seed"],
+            settings["data_test"],
+            accuracy,
+            settings,
+            record,
+        )
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} must be written by examples/mtl16/evaluate.sh, but is not: {error!r}.") from error
+
+
+def read_published(path: Path) -> dict[str, dict[str, float]]:
+    """Domain -> model -> accuracy, from a table with tabs; lines that open with # are comments."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    header = lines[0].split("\t")[1:]
+    rows = (line.split("\t") for line in lines[1:])
+    return {name: dict(zip(header, map(float, values), strict=True)) for name, *values in rows}
+
+
+def check_settings(runs: list[Run]) -> None:
+    """Runs may only differ in model, domain and seed.
+
+    Raises:
+        ValueError: if they differ in anything else, or one of them is there twice.
+    """
+    names = sorted({name for run in runs for name in run.settings} - set(VARYING))
+    for name in names:
+        values = sorted({run.settings.get(name, "") for run in runs})
+        if len(values) > 1 and not name.startswith("seconds_"):
+            raise ValueError(
+                f"runs must have the same settings to be compared, but {name} is {' and '.join(map(repr, values))}; "
+                "give fewer files."
+            )
+    seen = set()
+    for run in runs:
+        key = (run.model, run.domain, run.seed)
+        if key in seen:
+            raise ValueError(f"{run.model} on {run.domain} with seed {run.seed} is there twice; give it once.")
+        seen.add(key)
+    for domain in {run.domain for run in runs}:
+        if len({run.test for run in runs if run.domain == domain}) > 1:
+            raise ValueError(f"{domain} has results on its official and on a held-out test set; give one of them.")
+
+
+def compare(first: list[float], other: list[float]) -> Optional[dict[str, float]]:
+    """Tests whether two models differ, paired by domain; None where there is nothing to test.
+
+    Args:
+        first: accuracy on each domain.
+        other: of the other model, on the same domains.
+    """
+    differences = [a - b for a, b in zip(first, other, strict=True)]
+    if len(differences) < 2 or len(set(differences)) == 1:
+        return None
+    return {
+        "difference": mean(differences),
+        "better": sum(d > 0 for d in differences),
+        "worse": sum(d < 0 for d in differences),
+        "t_p": float(stats.ttest_rel(first, other).pvalue),
+        "wilcoxon_p": float(stats.wilcoxon(first, other).pvalue),
+    }
+
+
+def format_scores(values: list[float]) -> str:
+    """Mean, and deviation where there are several; empty for none."""
+    if not values:
+        return ""
+    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def make_report(runs: list[Run], published: dict[str, dict[str, float]]) -> str:
+    """The table, the tests, and what held for all runs."""
+    check_settings(runs)
+    models = sorted({run.model for run in runs}, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    known = {run.domain for run in runs}
+    domains = [name for name in published if name in known] + sorted(known - set(published))
+    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.seed):
+        scores[run.model, run.domain].append(run.accuracy)
+    held_out = {run.domain for run in runs if run.test == "held-out"}
+
+    header = ["domain"]
+    for model in models:
+        header.append(TITLES.get(model, model))
+        if any(model in row for row in published.values()):
+            header.append(f"{PUBLISHED_TITLES.get(model, TITLES.get(model, model))}, paper")
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "--:|" * (len(header) - 1)]
+    for domain in domains:
+        cells = [domain + (" (held out)" if domain in held_out else "")]
+        for model in models:
+            cells.append(format_scores(scores[model, domain]))
+            if any(model in row for row in published.values()):
+                number = published.get(domain, {}).get(model)
+                cells.append("" if number is None else f"{number:.2f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    complete = [domain for domain in domains if all(scores[model, domain] for model in models)]
+    if complete:
+        cells = [f"average of {len(complete)}"]
+        for model in models:
+            cells.append(f"{mean(mean(scores[model, domain]) for domain in complete):.2f}")
+            if any(model in row for row in published.values()):
+                numbers = [published[domain][model] for domain in complete if domain in published]
+                cells.append(f"{mean(numbers):.2f}" if numbers else "")
+        lines.append("| " + " | ".join(cells) + " |")
+
+    text = "\n".join(lines) + "\n\n"
+    text += "Test accuracy in percent; ± is the deviation over seeds. Paper: arXiv:1912.00544, Table 3, one run each.\n"
+    if held_out:
+        text += (
+            "Held out: the last training lines are the test set, so less is left to train on, and the number is not "
+            "comparable with the paper's.\n"
+        )
+    missing = [domain for domain in domains if domain not in complete]
+    if missing:
+        text += f"Not in the average and the tests, since a model is missing: {', '.join(missing)}.\n"
+    text += "\n" + describe_tests(models, complete, scores) + "\n" + describe_conditions(runs)
+    return text
+
+
+def describe_tests(models: list[str], domains: list[str], scores: dict[tuple[str, str], list[float]]) -> str:
+    """The first model against each other one, a line each."""
+    first = [mean(scores[models[0], domain]) for domain in domains]
+    lines = []
+    for model in models[1:]:
+        other = [mean(scores[model, domain]) for domain in domains]
+        title = f"- {TITLES.get(models[0], models[0])} minus {TITLES.get(model, model)}"
+        result = compare(first, other)
+        if result is None:
+            lines.append(f"{title}: nothing to test on {len(domains)} domains")
+            continue
+        lines.append(
+            f"{title}: {result['difference']:+.2f} on average, better on {result['better']}, worse on "
+            f"{result['worse']} of {len(domains)} domains; paired t-test p = {result['t_p']:.4f}, Wilcoxon signed-rank "
+            f"p = {result['wilcoxon_p']:.4f}"
+        )
+    return "\n".join(lines) + ("\n" if lines else "")
+
+
+def describe_conditions(runs: list[Run]) -> str:
+    """Seeds, settings, versions, hardware and commit."""
+    seeds = sorted({run.seed for run in runs}, key=lambda seed: (len(seed), seed))
+    counts = sorted({len({r.seed for r in runs if r.model == run.model and r.domain == run.domain}) for run in runs})
+    settings = {
+        name: value
+        for name, value in runs[0].settings.items()
+        if name not in VARYING and not name.startswith("seconds_")
+    }
+    facts = {
+        "seeds": ", ".join(seeds) + (f" (per cell {counts[0]} to {counts[-1]})" if len(counts) > 1 else ""),
+        "settings": "; ".join(f"{name} = {value}" for name, value in settings.items()),
+    }
+    for title, found in (
+        ("versions", [", ".join(f"{k} {v}" for k, v in run.record.get("versions", {}).items()) for run in runs]),
+        ("hardware", [json.dumps(run.record.get("hardware"), ensure_ascii=False) for run in runs]),
+        ("commit", [str((run.record.get("git") or {}).get("commit")) for run in runs]),
+    ):
+        facts[title] = "; ".join(dict.fromkeys(found))
+    return "\n".join(f"- {name}: `{value}`" for name, value in facts.items()) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh wrote")
+    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
+    parser.add_argument("--intro", type=Path, help="text that goes above the table")
+    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    args = parser.parse_args()
+    try:
+        report = make_report([read_run(path) for path in args.results], read_published(args.published))
+        text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + report
+    except (OSError, ValueError) as error:
+        print(f"compare: error: {error}", file=sys.stderr)
+        return 2
+    if args.output is None:
+        print(text, end="")
+        return 0
+    part = args.output.with_name(args.output.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

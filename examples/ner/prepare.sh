@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Named entities in social media, WNUT-17 (six types, mostly unseen names in the test set): fetch, binarise. Seconds on one core.
+#
+#   bash examples/ner/prepare.sh
+#
+#   THRESHOLD=2    words that the training text has less often are unknown; otherwise no unknown word would occur in training
+#   RAW_DIR=...    has the files of downloads.tsv already, plain or as .gz: nothing is downloaded
+# See examples/recipe/sentence_recipe.sh for WORD_VECTORS, WORK_DIR, TRIAL and the rest. Result: WORK_DIR/data/bin.
+set -euo pipefail
+# shellcheck source=examples/ner/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+threshold=${THRESHOLD:-2}
+keep_settings "$data" "threshold=$threshold" "word_vectors=${vectors##*/}" "trial=$trial${*:+ flags=$*}"
+
+unpack() {
+  local i splits=(train valid test) counts=(66124 16742 24681)
+  mkdir -p "$data/text"
+  for i in 0 1 2; do
+    read_raw "${files[i]}" | limit_lines $((i == 0 ? 6000 : 1000)) >"$data/text/${splits[i]}.conll"
+    expect_lines "$data/text/${splits[i]}.conll" "${counts[i]}"
+  done
+}
+
+files=(wnut17train.conll emerging.dev.conll emerging.test.annotated)
+step "$data" download "fetch the files" fetch "${files[@]}"
+step "$data" unpack "copy and count the lines" unpack
+step "$data" text "binarise" prepare_text "$data" --format conll:1,2 --tags bio --characters --threshold "$threshold" \
+  --train "$data/text/train.conll" --valid "$data/text/valid.conll" --test "$data/text/test.conll" "$@"
+printf '%s: ready: %s\n' "$recipe" "$data/bin"

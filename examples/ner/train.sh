@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Trains taggers of named entities (after prepare.sh): 3 layers, width 300, 10 heads of 30, scales 1 to 9, alpha 1, as published.
+#
+#   bash examples/ner/train.sh                                   words alone
+#   CHARACTERS=cnn bash examples/ner/train.sh                    and a vector from their characters; or bilstm
+#   CHARACTERS=cnn CRF=1 bash examples/ner/train.sh              and a conditional random field (needs pytorch-crf)
+#   MODELS="multi_scale_transformer sentence_transformer" SEEDS="1 2 3" CHARACTERS=cnn bash examples/ner/train.sh
+#
+#   LR=0.0005 BATCH=32 EPOCHS=30 PATIENCE=5    other settings; the paper gives none (see README.md)
+# Score to expect (published, F1 on CoNLL-2003, far easier text): 89.4 to 91.6. Smallest trial: TRIAL=1.
+# See examples/recipe/sentence_recipe.sh for MODELS, SEEDS, WORD_VECTORS, WORK_DIR and the rest.
+set -euo pipefail
+# shellcheck source=examples/ner/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+find_devices
+read_data_settings "$data"
+
+train() { # train FLAGS...: the model $model with $seed
+  choose_run
+  choose_architecture tagging
+  choose_vector_flags "$data"
+  choose_dropout 0.3 0.3 0.3
+  choose_training 0.0005 32 30 5 entity_f1
+  keep_settings "$run" "model=$model" "${tagger_settings[@]}" "seed=$seed" "freeze_vectors=$freeze_vectors" "${training_settings[@]}" \
+    "${data_settings[@]}" "flags=$*"
+  step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
+    --task muse_sequence_tagging --entities --criterion muse_sequence_tagging --arch "$arch" "${tagger_flags[@]}" \
+    "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+}
+
+for_each_run train "$@"

@@ -1,0 +1,16 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
+# What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+# shellcheck source=examples/recipe/sentence_recipe.sh
+. "$here/../recipe/sentence_recipe.sh"
+start_sentence_recipe pos_tagging "multi_scale_transformer sentence_transformer sentence_muse sentence_bigru"
+
+kind=$([[ "${UPOS:-0}" == 0 ]] && echo xpos || echo upos)
+data=$work_dir/$kind/data$vectors_suffix
+
+choose_run() { # sets run for $model and $seed
+  choose_tagger
+  run=$work_dir/$kind/$model$tagger_suffix$vectors_suffix-seed$seed
+}

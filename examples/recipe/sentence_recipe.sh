@@ -1,0 +1,164 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # set here for the scripts that source it; recipe.sh sets the rest
+# What the recipes of sentence models share: classification, tagging, regression. Their common.sh sources it after recipe.sh:
+#
+#   . "$here/../recipe/recipe.sh"
+#   . "$here/../recipe/sentence_recipe.sh"
+#   start_sentence_recipe sst
+#
+# Settings beside those of recipe.sh (WORK_DIR, RAW_DIR, NUM_GPUS, TRIAL, SKIP_SETUP):
+#   MODEL=multi_scale_transformer     or sentence_transformer, sentence_muse, sentence_bigru, sentence_cnn, sentence_average
+#   MODELS="A B", SEEDS="1 2 3"       several of them, one after the other
+#   LR, BATCH, EPOCHS, PATIENCE       other than the recipe's; PATIENCE=0 trains all epochs
+#   WORD_VECTORS=FILE                 pretrained vectors as text (GloVe, fastText); FREEZE_VECTORS=1 does not train them
+# One device trains one model, whatever the machine has. Arguments of train.sh go on to fairseq-train.
+set -euo pipefail
+
+sentence_models="multi_scale_transformer sentence_transformer sentence_muse sentence_bigru sentence_cnn sentence_average"
+
+start_sentence_recipe() { # start_sentence_recipe NAME [MODELS]: sets models, seeds, vectors, beside what start_recipe sets
+  local known=${2:-$sentence_models} name
+  recipe=$1
+  read -r -a models <<<"${MODELS:-${MODEL:-${known%% *}}}"
+  read -r -a seeds <<<"${SEEDS:-${SEED:-1}}"
+  for name in "${models[@]}"; do
+    [[ " $known " == *" $name "* ]] || fail "MODEL must be one of $known, but is '$name'."
+  done
+  for name in "${seeds[@]}"; do
+    [[ "$name" =~ ^[0-9]+$ ]] || fail "SEEDS must be whole numbers, but one is '$name'."
+  done
+  MODEL=${models[0]} start_recipe "$recipe" "$known"
+  seed=${seeds[0]}
+  vectors=${WORD_VECTORS:-}
+  freeze_vectors=${FREEZE_VECTORS:-0}
+  prepare_vector_flags=()
+  vectors_suffix=
+  if [[ -n "$vectors" ]]; then
+    [[ -f "$vectors" ]] || fail "WORD_VECTORS must be a file, but there is none at $vectors."
+    prepare_vector_flags=(--word-vectors "$vectors")
+    vectors_suffix=-vectors
+    if [[ "$freeze_vectors" != 0 ]]; then
+      # What is not trained serves words that only the test set has, too.
+      prepare_vector_flags+=(--vocabulary-from all)
+      vectors_suffix=-frozen-vectors
+    fi
+  elif [[ "$freeze_vectors" != 0 ]]; then
+    fail "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE: vectors that are neither given nor trained mean nothing."
+  fi
+}
+
+for_each_run() { # for_each_run COMMAND...: once for every model and seed, in $model and $seed
+  for model in "${models[@]}"; do
+    for seed in "${seeds[@]}"; do "$@"; done
+  done
+}
+
+prepare_text() { # prepare_text DATA FLAGS...: `muse-plugin prepare-text` into DATA/bin, its report also to the screen
+  local dir=$1
+  shift
+  python -m muse_plugin.cli prepare-text --output "$dir/bin" --overwrite "${prepare_vector_flags[@]+"${prepare_vector_flags[@]}"}" "$@" |
+    tee >(grep -E '^(train|valid|test[0-9]*|skipped|repaired|vocabulary)' >&3 || true)
+}
+
+read_data_settings() { # read_data_settings DATA: sets data_settings, what prepare.sh was told, for the settings of a run
+  local line
+  [[ -e "$1/.text.done" ]] || fail "there is no data in $1; run prepare.sh with the same settings first."
+  data_settings=()
+  while IFS= read -r line; do data_settings+=("data_$line"); done <"$1/settings.txt"
+}
+
+choose_architecture() { # choose_architecture [PRESET]: sets arch, and size_flags for a trial, from $model
+  arch=$model
+  if [[ "$model" == multi_scale_transformer && -n "${1:-}" ]]; then arch=multi_scale_transformer_$1; fi
+  size_flags=()
+  if [[ "$trial" != 1 ]]; then return; fi
+  size_flags=(--word-embed-dim 16 --encoder-embed-dim 20 --classifier-hidden-dim 16)
+  case "$model" in
+    multi_scale_transformer) size_flags+=(--encoder-layers 2 --encoder-attention-heads 5 --encoder-head-dim 4) ;;
+    sentence_transformer | sentence_muse) size_flags+=(--encoder-layers 2 --encoder-attention-heads 5 --encoder-ffn-embed-dim 16) ;;
+    sentence_bigru) size_flags+=(--encoder-hidden-size 8) ;;
+    sentence_cnn) size_flags+=(--encoder-filters 4) ;;
+  esac
+}
+
+choose_vector_flags() { # choose_vector_flags DATA: sets vector_flags, the vectors that prepare.sh cut to the vocabulary
+  vector_flags=()
+  if [[ -z "$vectors" ]]; then return; fi
+  vector_flags=(--word-vectors "$1/bin/word_vectors.txt" --word-embed-dim "$(awk '{ print NF - 1; exit }' "$1/bin/word_vectors.txt")")
+  if [[ "$freeze_vectors" != 0 ]]; then vector_flags+=(--freeze-word-vectors); fi
+}
+
+choose_dropout() { # choose_dropout EMBEDDING CLASSIFIER ATTENTION: sets dropout_flags, the same for every model that has the place
+  dropout_flags=(--embedding-dropout "$1" --dropout 0.1 --classifier-dropout "$2")
+  case "$model" in
+    multi_scale_transformer | sentence_transformer | sentence_muse) dropout_flags+=(--attention-dropout "$3") ;;
+  esac
+}
+
+choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets training_flags and training_settings; METRIC may be loss or mse
+  local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4}
+  if [[ "$trial" == 1 ]]; then epochs=1; fi
+  training_settings=("lr=$rate" "batch=$batch" "epochs=$epochs" "patience=$patience" "best=$5")
+  training_flags=(--optimizer adam --lr "$rate" --lr-scheduler fixed --batch-size "$batch" --max-epoch "$epochs"
+    --no-epoch-checkpoints --best-checkpoint-metric "$5")
+  if [[ "$patience" != 0 ]]; then training_flags+=(--patience "$patience"); fi
+  if [[ "$5" != loss && "$5" != mse ]]; then training_flags+=(--maximize-best-checkpoint-metric); fi
+  if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
+}
+
+train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one device; goes on from the last checkpoint in RUN
+  local dir=$1 command=(fairseq-train) device=(--cpu)
+  shift
+  if ((num_gpus > 0)); then device=(--distributed-world-size 1); fi
+  command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --log-format simple --num-workers 0 "${device[@]}")
+  printf '%q ' "${command[@]}" >"$dir/train-command.txt"
+  # The whole log goes to the step's log, a line per epoch also to the screen.
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (valid|train) \| ' >&3 || true)
+}
+
+predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a split, RUN/predictions/SPLIT.jsonl
+  local device=()
+  if ((num_gpus == 0)); then device=(--cpu); fi
+  mkdir -p "$1/predictions"
+  python -m muse_plugin.cli predict --path "$1/checkpoints/checkpoint_best.pt" --split "$2" --format jsonl \
+    --output "$1/predictions/$2.jsonl" "${device[@]+"${device[@]}"}"
+}
+
+record_run() { # record_run RUN: sets record, the flags that put settings, command and times of a run on record
+  local line name seconds
+  record=()
+  while IFS= read -r line; do record+=(--record "$line"); done <"$1/settings.txt"
+  while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$1/times.tsv"
+  record+=(--record "train_command=$(<"$1/train-command.txt")")
+}
+
+evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores a split, RUN/results/TEST_SET.json
+  local dir=$1 split=$2 test_set=$3
+  shift 3
+  [[ -e "$dir/.train.done" ]] || fail "there is no finished training in $dir; run train.sh with the same settings first."
+  step "$dir" "predict-$split" "predict $test_set (${dir#"$work_dir"/})" predict_split "$dir" "$split"
+  mkdir -p "$dir/results"
+  if [[ -f "$dir/results/$test_set.json" && "$(cat "$dir/results/.$test_set.flags" 2>/dev/null)" == "$*" ]]; then
+    printf '%s: score %s (%s): done before\n' "$recipe" "$test_set" "${dir#"$work_dir"/}"
+    return
+  fi
+  record_run "$dir"
+  python -m muse_plugin.cli score-labels "$dir/predictions/$split.jsonl" --output "$dir/results/$test_set.json" \
+    "${record[@]}" --record "test_set=$test_set" --record "checkpoint=best" "$@"
+  printf '%s\n' "$*" >"$dir/results/.$test_set.flags"
+}
+
+choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm) and CRF=1
+  local characters=${CHARACTERS:-none} crf=${CRF:-0}
+  case "$characters" in
+    none | cnn | bilstm) ;;
+    *) fail "CHARACTERS must be none, cnn or bilstm, but is '$characters'." ;;
+  esac
+  tagger_flags=(--character-encoder "$characters")
+  tagger_settings=("characters=$characters" "crf=$crf")
+  tagger_suffix=
+  if [[ "$characters" != none ]]; then tagger_suffix+=-$characters; fi
+  if [[ "$crf" != 0 ]]; then
+    tagger_flags+=(--crf)
+    tagger_suffix+=-crf
+  fi
+}

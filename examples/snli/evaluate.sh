@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Tests the best epoch of the models that train.sh made.
+#
+#   DATASET=sick bash examples/snli/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results/test.json and shows all of them in one table. Arguments go to `muse-plugin score-labels`:
+# --length-buckets 10,20,30, or --versus OTHER_RUN/predictions/test.jsonl for McNemar's test.
+set -euo pipefail
+# shellcheck source=examples/snli/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+find_devices
+
+evaluate() {
+  choose_run
+  evaluate_run "$run" test test "$@"
+  results+=("$run/results/test.json")
+}
+
+results=()
+for_each_run evaluate "$@"
+if [[ "$dataset" == snli ]]; then
+  printf '\npublished: MS-Trans 85.9, Transformer 82.2, BiLSTM 83.3\n'
+fi
+printf '\n'
+python "$recipe_tools/tabulate.py" "${results[@]}" | sed -n '/^|/p'

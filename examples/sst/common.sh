@@ -1,0 +1,32 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
+# What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+# shellcheck source=examples/recipe/sentence_recipe.sh
+. "$here/../recipe/sentence_recipe.sh"
+start_sentence_recipe sst
+
+kind=$([[ "${BINARY:-0}" == 0 ]] && echo fine || echo binary)
+trees=${TREES:-0}
+kind_name=$kind$([[ "$trees" == 0 ]] || printf -- '-trees')
+data=$work_dir/$kind_name/data$vectors_suffix
+
+# Which windows the heads have (arXiv:1912.00544, Table 6): ALPHA, or SCALES=N/8 for one scale in all heads.
+scale_flags=()
+scale_suffix=
+if [[ -n "${ALPHA:-}${SCALES:-}" ]]; then
+  [[ "${models[*]}" == multi_scale_transformer ]] || fail "ALPHA and SCALES need MODEL=multi_scale_transformer, but it is '${models[*]}'."
+  if [[ -n "${ALPHA:-}" ]]; then
+    scale_flags+=(--encoder-attention-scale-alpha "$ALPHA")
+    scale_suffix+=-alpha$ALPHA
+  fi
+  if [[ -n "${SCALES:-}" ]]; then
+    scale_flags+=(--encoder-attention-scales "$SCALES")
+    scale_suffix+=-scales${SCALES//[\/,]/_}
+  fi
+fi
+
+choose_run() { # sets run for $model and $seed
+  run=$work_dir/$kind_name/$model$scale_suffix$vectors_suffix-seed$seed
+}

@@ -1,0 +1,176 @@
+"""Every recipe of a sentence model from its raw files to results, as a trial on real text."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import REPOSITORY
+
+EXAMPLES = REPOSITORY / "examples"
+DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
+    """Runs a script of a recipe as a trial, on one core, without a GPU and without the network."""
+    names = (
+        "MODELS",
+        "SEEDS",
+        "SEED",
+        "MODEL",
+        "DOMAIN",
+        "TEST",
+        "CLEAN",
+        "BINARY",
+        "TREES",
+        "ALPHA",
+        "SCALES",
+        "ALPHAS",
+    )
+    names += ("SINGLES", "DATASET", "UPOS", "CHARACTERS", "CRF", "TERMS", "WORD_VECTORS", "FREEZE_VECTORS", "EPOCHS")
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in names},
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "0",
+        "OMP_NUM_THREADS": "1",
+        "RAW_DIR": str(raw_dir),
+        "WORK_DIR": str(work_dir),
+        "TRIAL": "1",
+        **settings,
+    }
+    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+
+
+def run_all(recipe, raw_dir, work_dir, scripts=("prepare", "train", "evaluate"), **settings):
+    """Runs the scripts in their order; returns what the last one printed."""
+    for script in scripts:
+        done = run_script(recipe, script, raw_dir, work_dir, **settings)
+        assert done.returncode == 0, f"{script}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def link(folder, *sources):
+    """A folder with links to real files; skips where they are absent."""
+    folder.mkdir()
+    for source in sources:
+        path = DATA / source
+        if not path.exists():
+            pytest.skip(f"the real data {path.name} are not here")
+        (folder / path.name).symlink_to(path)
+    return folder
+
+
+def read_result(path, score):
+    """A result, after the checks that hold for all of them."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert result["num_sentences"] > 0
+    assert 0 <= result["scores"][score]["mean"] <= 100
+    assert result["settings"]["seed"] == 1
+    assert result["settings"]["data_trial"] == 1
+    assert result["settings"]["train_command"].startswith("fairseq-train ")
+    assert "seconds_train" in result["settings"]
+    assert "seconds_predict-test" in result["settings"]
+    assert result["versions"]["torch"]
+    return result
+
+
+def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
+    raw = link(tmp_path / "raw", "mtl16/MR.task.train.gz", "mtl16/MR.task.test.gz", "mtl16/books.task.train.gz")
+    work = tmp_path / "work"
+    run_all("mtl16", raw, work, ("prepare",), DOMAIN="MR books")
+    for domain, test in (("MR", "official"), ("books", "held-out")):
+        assert f"test={test}" in (work / domain / "data" / "settings.txt").read_text().splitlines()
+        prepared = json.loads((work / domain / "data" / "bin" / "text.json").read_text())
+        assert prepared["splits"]["valid"]["sentences"] == 20
+        assert prepared["splits"]["test"]["sentences"] == 40
+    settings = {"DOMAIN": "books", "MODEL": "sentence_average"}
+    run_all("mtl16", raw, work, ("train", "evaluate"), **settings)
+    result = read_result(work / "books" / "sentence_average-seed1" / "results" / "books.json", "accuracy")
+    assert result["settings"]["data_test"] == "held-out"
+    # Again: nothing is trained or scored twice.
+    for script in ("train", "evaluate"):
+        again = run_script("mtl16", script, raw, work, **settings)
+        assert again.returncode == 0, again.stderr
+        assert again.stdout.count("done before") == {"train": 1, "evaluate": 2}[script]
+
+
+def test_sst_compares_scales_with_phrases_of_trees(tmp_path):
+    raw = link(tmp_path / "raw", "sst/stsa.binary.train.gz", "sst/stsa.binary.dev", "sst/trees")
+    work = tmp_path / "work"
+    settings = {"BINARY": "1", "TREES": "1", "ALPHAS": "", "SINGLES": "N/8"}
+    printed = run_all("sst", raw, work, ("prepare", "scales"), **settings)
+    run = work / "binary-trees" / "multi_scale_transformer-scalesN_8-seed1"
+    result = read_result(run / "results" / "test.json", "accuracy")
+    assert result["settings"]["scales"] == "N/8"
+    assert result["settings"]["data_test"] == "dev"
+    assert "--encoder-attention-scales N/8" in (run / "train-command.txt").read_text()
+    assert "| seeds | test: accuracy | test: macro F1 | training, s |" in printed
+    data = work / "binary-trees" / "data"
+    text = [line.split(" ", 1) for line in (data / "text" / "train.txt").read_text(encoding="utf-8").splitlines()]
+    assert len(text) > 500
+    assert {label for label, _ in text} == {"0", "1"}
+    kept_out = {line.split(" ", 1)[1] for line in (data / "text" / "valid.txt").read_text().splitlines()}
+    assert len(kept_out) == 20
+    assert not kept_out.intersection(words for _, words in text)
+
+
+def test_snli_reads_pairs_of_sick(tmp_path):
+    names = ("SICK_train.txt.gz", "SICK_trial.txt", "SICK_test_annotated.txt.gz")
+    raw = link(tmp_path / "raw", *(f"sick/{name}" for name in names))
+    run_all("snli", raw, tmp_path / "work", MODEL="sentence_bigru")
+    run = tmp_path / "work" / "sick" / "sentence_bigru-seed1"
+    result = read_result(run / "results" / "test.json", "accuracy")
+    assert set(result["labels"]) <= {"entailment", "neutral", "contradiction"}
+    assert "--pair-features difference_twice" in (run / "train-command.txt").read_text()
+
+
+def test_snli_reads_the_small_pieces(tmp_path):
+    raw = link(tmp_path / "raw", "snli-counterfactual/original/train.tsv", "snli/dev.txt.gz", "snli/test.txt.gz")
+    run_all("snli", raw, tmp_path / "work", ("prepare",), DATASET="snli-small")
+    lines = (tmp_path / "work" / "snli-small" / "data" / "text" / "train.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 199  # of 200 lines with a header
+    label, premise, hypothesis = lines[0].split("\t")
+    assert label == "neutral"
+    assert premise == "a man is riding a red motorcycle with a small child sitting in front of him"
+    assert hypothesis.endswith(" his motorcyle with his won")
+
+
+def test_pos_tagging_keeps_case_and_has_unknown_words(tmp_path):
+    raw = link(tmp_path / "raw", *(f"ud-english-ewt/en_ewt-ud-{part}.conllu.gz" for part in ("train", "dev", "test")))
+    run_all("pos_tagging", raw, tmp_path / "work", ("prepare",))
+    folder = tmp_path / "work" / "xpos" / "data" / "bin"
+    assert {"NN", "DT", "VBD"} <= {line.split()[0] for line in (folder / "label" / "dict.txt").read_text().splitlines()}
+    prepared = json.loads((folder / "text.json").read_text())
+    assert prepared["vocabulary"]["threshold"] == 2
+    assert not prepared["lower_case"]
+    assert prepared["characters"]
+
+
+def test_ner_scores_entities(tmp_path):
+    pytest.importorskip("seqeval", reason="entities need seqeval")
+    names = ("wnut17train.conll.gz", "emerging.dev.conll", "emerging.test.annotated")
+    raw = link(tmp_path / "raw", *(f"wnut17-ner/{name}" for name in names))
+    run_all("ner", raw, tmp_path / "work", CHARACTERS="cnn")
+    run = tmp_path / "work" / "multi_scale_transformer-cnn-seed1"
+    result = read_result(run / "results" / "test.json", "entity_f1")
+    assert result["settings"]["best"] == "entity_f1"
+    assert "person" in result["per_entity"]
+    assert "| valid | epoch 001 |" in (run / "train.log").read_text(encoding="utf-8")
+
+
+def test_mirrored_summation_measures_and_draws(tmp_path):
+    pytest.importorskip("matplotlib", reason="figures need matplotlib")
+    printed = run_all("mirrored_summation", tmp_path, tmp_path / "work", MODELS="flex", TERMS="4")
+    folder = tmp_path / "work" / "trial"
+    result = json.loads((folder / "terms4" / "flex-seed1" / "results.json").read_text(encoding="utf-8"))
+    assert result["scores"]["mse"]["mean"] > 0
+    assert result["scores"]["valid_mse"]["mean"] > 0
+    assert (result["settings"]["model"], result["settings"]["terms"]) == ("flex", 4)
+    assert "| 4 | 0.1944 | " in printed
+    assert "nothing to judge: no K has all four models" in printed
+    assert (folder / "mirrored-summation.svg").read_bytes().startswith(b"<?xml")
+    assert (folder / "mirrored-summation.png").read_bytes().startswith(b"\x89PNG")

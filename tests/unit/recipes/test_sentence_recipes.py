@@ -1,0 +1,602 @@
+"""Recipes of sentence models: their commands as fairseq reads them, and their Python programs on made-up files."""
+
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+from helpers import REPOSITORY
+
+import muse_plugin  # noqa: F401  (registers the models)
+
+EXAMPLES = REPOSITORY / "examples"
+RECIPES = ("mtl16", "sst", "snli", "pos_tagging", "ner")
+MODELS = (
+    "multi_scale_transformer",
+    "sentence_transformer",
+    "sentence_muse",
+    "sentence_bigru",
+    "sentence_cnn",
+    "sentence_average",
+)
+TAGGERS = MODELS[:4]
+VARIABLES = (
+    *("TRIAL", "MODEL", "MODELS", "SEED", "SEEDS", "LR", "BATCH", "EPOCHS", "PATIENCE", "WORD_VECTORS", "PROFILE"),
+    *(
+        "FREEZE_VECTORS",
+        "DOMAIN",
+        "BINARY",
+        "TREES",
+        "ALPHA",
+        "SCALES",
+        "DATASET",
+        "UPOS",
+        "CHARACTERS",
+        "CRF",
+        "TERMS",
+    ),
+)
+# Where prepare.sh leaves the data of a recipe, in its work folder, by default.
+DATA_FOLDERS = {
+    "mtl16": "apparel/data",
+    "sst": "fine/data",
+    "snli": "sick/data",
+    "pos_tagging": "xpos/data",
+    "ner": "data",
+}
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", EXAMPLES / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_script(folder, recipe, *arguments, script="train", **settings):
+    """Runs a script with a fairseq-train that only writes down its arguments, call by call."""
+    programs = folder / "programs"
+    if not programs.exists():
+        programs.mkdir(parents=True)
+        (programs / "fairseq-train").write_text(
+            '#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n', encoding="utf-8"
+        )
+        (programs / "fairseq-train").chmod(0o755)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in VARIABLES},
+        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "ARGUMENTS_FILE": str(folder / "arguments"),
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "0",
+        "OMP_NUM_THREADS": "1",
+        "WORK_DIR": str(folder / "work"),
+        **settings,
+    }
+    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def read_commands(folder, recipe, *arguments, data_folder=None, **settings):
+    """The calls of fairseq-train that train.sh makes, each as fairseq's own parser reads it."""
+    if recipe in DATA_FOLDERS:
+        data = folder / "work" / (data_folder or DATA_FOLDERS[recipe])
+        data.mkdir(parents=True, exist_ok=True)
+        (data / ".text.done").touch()
+        (data / "settings.txt").write_text("trial=0\n", encoding="utf-8")
+    if recipe == "mtl16":
+        settings.setdefault("DOMAIN", "apparel")
+    done = run_script(folder, recipe, *arguments, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    calls = (folder / "arguments").read_text(encoding="utf-8").removesuffix("\n\n").split("\n\n")
+    return [parse(call.split("\n")) for call in calls]
+
+
+def parse(words):
+    """The arguments as fairseq-train understands them; the plugin is imported already."""
+    at = words.index("--user-dir")
+    return options.parse_args_and_arch(options.get_training_parser(), input_args=words[:at] + words[at + 2 :])
+
+
+def read_flag(args, name):
+    """A flag as the model sees it: given, of the preset, or the model's default."""
+    return getattr(args, name, getattr(ARCH_MODEL_REGISTRY[args.arch].config_class(), name))
+
+
+# Commands
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_model_is_trained_alike(tmp_path, recipe):
+    models = TAGGERS if recipe in ("pos_tagging", "ner") else MODELS
+    commands = read_commands(tmp_path, recipe, MODELS=" ".join(models))
+    assert len(commands) == len(models)
+    same = "task criterion optimizer lr lr_scheduler batch_size max_epoch patience seed embedding_dropout dropout"
+    for name in [*same.split(), "classifier_dropout", "best_checkpoint_metric", "maximize_best_checkpoint_metric"]:
+        assert len({str(getattr(args, name)) for args in commands}) == 1, name
+    for args, model in zip(commands, models, strict=True):
+        assert args.arch.startswith(model)
+        assert args.maximize_best_checkpoint_metric
+        assert args.cpu
+        if hasattr(args, "attention_dropout"):
+            assert args.attention_dropout == 0.3
+        if recipe == "snli":
+            assert (args.encoder_embed_dim, args.pair_features) == (600, "difference_twice")
+
+
+PUBLISHED = {
+    "mtl16": (300, 10, 30, 0.5, "1,3,N/16,N/8,N/4"),
+    "sst": (300, 10, 30, 0.5, "1,3,N/16,N/8,N/4"),
+    "snli": (600, 5, 64, 0.5, "1,3,N/16,N/8,N/4"),
+    "pos_tagging": (300, 10, 30, 1.0, "1,3,5,7,9"),
+    "ner": (300, 10, 30, 1.0, "1,3,5,7,9"),
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_multi_scale_transformer_has_the_published_sizes(tmp_path, recipe):
+    (args,) = read_commands(tmp_path, recipe)
+    names = "embed_dim attention_heads head_dim attention_scale_alpha attention_scales"
+    assert tuple(read_flag(args, f"encoder_{name}") for name in names.split()) == PUBLISHED[recipe]
+    assert read_flag(args, "encoder_layers") == 3
+    assert read_flag(args, "pooling") == "cls_max"
+
+
+def test_domains_models_and_seeds_are_all_trained_and_none_twice(tmp_path):
+    settings = {"DOMAIN": "MR", "MODELS": "multi_scale_transformer sentence_bigru", "SEEDS": "1 2"}
+    commands = read_commands(tmp_path, "mtl16", "--max-epoch", "7", data_folder="MR/data", **settings)
+    assert [(args.arch, args.seed) for args in commands] == [
+        ("multi_scale_transformer_mtl16", 1),
+        ("multi_scale_transformer_mtl16", 2),
+        ("sentence_bigru", 1),
+        ("sentence_bigru", 2),
+    ]
+    assert {args.max_epoch for args in commands} == {7}
+    assert {args.max_words for args in commands} == {256}
+    assert len({args.save_dir for args in commands}) == 4
+    again = read_commands(tmp_path, "mtl16", "--max-epoch", "7", data_folder="MR/data", **settings)
+    assert len(again) == 4
+
+
+def test_one_gpu_trains_one_model(tmp_path):
+    (args,) = read_commands(tmp_path, "sst", NUM_GPUS="4")
+    assert (args.distributed_world_size, args.cpu, args.fp16) == (1, False, False)
+
+
+def test_scales_of_sst_are_those_asked_for(tmp_path):
+    (args,) = read_commands(tmp_path / "alpha", "sst", ALPHA="-0.5")
+    assert args.encoder_attention_scale_alpha == -0.5
+    assert args.save_dir.endswith("fine/multi_scale_transformer-alpha-0.5-seed1/checkpoints")
+    (args,) = read_commands(tmp_path / "scales", "sst", SCALES="N/16")
+    assert args.encoder_attention_scales == "N/16"
+    assert args.save_dir.endswith("fine/multi_scale_transformer-scalesN_16-seed1/checkpoints")
+
+
+def test_the_ladder_of_taggers(tmp_path):
+    (args,) = read_commands(tmp_path / "plain", "pos_tagging")
+    assert (args.task, args.character_encoder, read_flag(args, "crf")) == ("muse_sequence_tagging", "none", False)
+    assert (getattr(args, "entities", False), args.best_checkpoint_metric) == (False, "accuracy")
+    (args,) = read_commands(tmp_path / "characters", "ner", CHARACTERS="cnn")
+    assert (args.character_encoder, read_flag(args, "crf")) == ("cnn", False)
+    assert (getattr(args, "entities", False), args.best_checkpoint_metric) == (True, "entity_f1")
+    (args,) = read_commands(tmp_path / "crf", "ner", CHARACTERS="cnn", CRF="1")
+    assert (args.character_encoder, read_flag(args, "crf")) == ("cnn", True)
+
+
+def test_word_vectors_are_those_that_were_prepared(tmp_path):
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text("the 1 2 3 4\n", encoding="utf-8")
+    prepared = tmp_path / "work" / "fine" / "data-frozen-vectors" / "bin" / "word_vectors.txt"
+    prepared.parent.mkdir(parents=True)
+    prepared.write_text("the 1 2 3 4\nfilm 1 2 3 4\n", encoding="utf-8")
+    settings = {"WORD_VECTORS": str(vectors), "FREEZE_VECTORS": "1"}
+    (args,) = read_commands(tmp_path, "sst", data_folder="fine/data-frozen-vectors", **settings)
+    assert (args.word_vectors, args.word_embed_dim) == (str(prepared), 4)
+    assert args.freeze_word_vectors
+
+
+def test_mirrored_summation_has_the_published_windows(tmp_path):
+    commands = read_commands(tmp_path, "mirrored_summation", TERMS="10 50")
+    assert len(commands) == 8
+    assert [args.terms for args in commands] == [10] * 4 + [50] * 4
+    hier, deep, flex, transformer = commands[:4]
+    for args in commands:
+        assert (args.train_sentences, args.test_sentences, args.length, args.vector_size) == (200_000, 200_000, 100, 50)
+        assert (args.dropout, args.attention_dropout, args.embedding_dropout, args.classifier_dropout) == (0, 0, 0, 0)
+        assert (args.encoder_attention_heads, args.encoder_embed_dim) == (10, 300)
+        assert args.best_checkpoint_metric == "mse"
+        assert not args.maximize_best_checkpoint_metric
+    assert [args.encoder_layers for args in (hier, deep, flex, transformer)] == [2, 6, 2, 2]
+    assert hier.encoder_attention_scales == deep.encoder_attention_scales == "3"
+    assert flex.encoder_attention_scales == "3,N/16,N/8,N/4,N/2"
+    assert flex.encoder_attention_scale_alpha == 0
+    assert transformer.arch == "sentence_transformer"
+    assert transformer.no_layernorm_embedding
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "sentence"),
+    [
+        ("mtl16", {"MODEL": "muse"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
+        ("mtl16", {"DOMAIN": "apparel cars"}, "DOMAIN must be all or some of apparel baby"),
+        ("mtl16", {"SEEDS": "1 two"}, "SEEDS must be whole numbers, but one is 'two'."),
+        ("mtl16", {"DOMAIN": "MR"}, "run prepare.sh with the same settings first."),
+        ("sst", {"MODEL": "sentence_cnn", "ALPHA": "1"}, "ALPHA and SCALES need MODEL=multi_scale_transformer"),
+        ("sst", {"WORD_VECTORS": "/nowhere"}, "WORD_VECTORS must be a file, but there is none at /nowhere."),
+        ("sst", {"FREEZE_VECTORS": "1"}, "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE"),
+        ("snli", {"DATASET": "mnli"}, "DATASET must be sick, snli or snli-small, but is 'mnli'."),
+        ("ner", {"MODEL": "sentence_cnn"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
+        ("mirrored_summation", {"MODEL": "sentence_cnn"}, "MODEL must be one of hier_s deep_hier_s flex transformer"),
+        ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers, but one is 'ten'."),
+        ("mirrored_summation", {"PROFILE": "gpu"}, "PROFILE must be published or cpu, but is 'gpu'."),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, recipe, settings, sentence):
+    done = run_script(tmp_path, recipe, **settings)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_another_encoder_of_characters_is_refused(tmp_path):
+    data = tmp_path / "work" / "data"
+    data.mkdir(parents=True)
+    (data / ".text.done").touch()
+    (data / "settings.txt").write_text("trial=0\n", encoding="utf-8")
+    done = run_script(tmp_path, "ner", CHARACTERS="lstm")
+    assert done.returncode == 2
+    assert "CHARACTERS must be none, cnn or bilstm, but is 'lstm'." in done.stderr
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_lists_of_files_are_sound(download, recipe):
+    wanted = download.read_manifest(EXAMPLES / recipe / "downloads.tsv")
+    assert len(wanted) == {"mtl16": 32, "sst": 5, "snli": 7, "pos_tagging": 3, "ner": 3}[recipe]
+    assert len({file.name for file in wanted}) == len(wanted)
+    for file in wanted:
+        assert file.sha256 is None or len(file.sha256) == 64
+        assert file.urls
+        assert all(url.startswith("https://") and url.endswith(file.name) for url in file.urls)
+
+
+# sst/phrases.py
+
+
+@pytest.fixture(scope="module")
+def phrases():
+    return load(EXAMPLES / "sst" / "phrases.py")
+
+
+def test_a_tree_gives_its_phrases_with_their_labels(phrases):
+    found = phrases.parse_tree("(3 (2 It) (4 (2 Works) (2 well)))\n")
+    assert found == [("2", "it"), ("2", "works"), ("2", "well"), ("4", "works well"), ("3", "it works well")]
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("(3 (2 It) (4 (2 works)", "brackets must match"),
+        ("(3 (2 It)))", "')' stands outside of the tree"),
+        ("(3 a) (2 b)", "there is more than one tree"),
+        ("(3 (2 It) ())", "a label from 0 to 4 must follow every opening bracket"),
+        ("(7 x)", "a label from 0 to 4 must follow every opening bracket"),
+        ("(3 (2))", "a phrase has no words"),
+        ("word", "'word' stands outside of the tree"),
+    ],
+)
+def test_a_broken_tree_is_named_with_its_line(phrases, tmp_path, line, sentence):
+    path = tmp_path / "trees.txt"
+    path.write_text(f"(2 fine)\n{line}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 2: must be a tree") as caught:
+        list(phrases.read_trees(path))
+    assert sentence in str(caught.value)
+
+
+def test_phrases_are_counted_once_and_keep_out_what_is_tested(phrases):
+    trees = [
+        phrases.parse_tree(line)
+        for line in ("(4 (3 good) (2 film))", "(0 (1 bad) (2 film))", "(3 (3 good) (0 film))", "(2 (1 dull) (2 thing))")
+    ]
+    found = phrases.collect_phrases(trees, binary=False, without={"dull thing", "bad"})
+    assert found == {"good": "3", "film": "2", "good film": "4", "bad film": "0"}
+    found = phrases.collect_phrases(trees, binary=True, without=set())
+    assert found == {
+        **{"good": "1", "good film": "1", "bad": "0", "bad film": "0"},
+        **{"film": "0", "dull": "0"},
+    }
+
+
+def test_sentences_come_first_and_once(phrases, tmp_path, monkeypatch, capsys):
+    for name, text in {
+        "trees": "(4 (3 Good) (2 film))\n(1 (1 Dull) (2 thing))\n",
+        "sentences": "4 good film\n4 good film\n",
+        "valid": "1 dull thing\n",
+    }.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    words = ["--trees", "trees", "--sentences", "sentences", "--without", "valid", "--output", "out"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["phrases.py", *words])
+    assert phrases.main() == 0
+    assert (tmp_path / "out").read_text() == "4 good film\n4 good film\n3 good\n2 film\n"
+    assert capsys.readouterr().out == "2 sentences and 2 phrases\n"
+    monkeypatch.setattr(sys, "argv", ["phrases.py", "--trees", "trees", "--check", "0" * 64])
+    assert phrases.main() == 2
+    assert f"trees must have the SHA-256 {'0' * 64}, but has " in capsys.readouterr().err
+
+
+# mtl16/split_domain.py
+
+
+@pytest.fixture(scope="module")
+def split_domain():
+    return load(EXAMPLES / "mtl16" / "split_domain.py")
+
+
+def run_split(module, monkeypatch, folder, *arguments):
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["split_domain.py", "--train", "train", "--output", "out", *arguments])
+    return module.main()
+
+
+def test_the_last_lines_are_held_out_and_copies_dropped_on_request(split_domain, tmp_path, monkeypatch, capsys):
+    (tmp_path / "train").write_bytes(b"0\tcaf\xe9\n1\tna\xc3\xafve\n1\tsame \n0\tother\n1\tsame\n")
+    assert run_split(split_domain, monkeypatch, tmp_path, "--hold-out", "2") == 0
+    assert (tmp_path / "out" / "train.txt").read_text(encoding="utf-8") == "0\tcafé\n1\tnaïve\n1\tsame \n"
+    assert (tmp_path / "out" / "test.txt").read_text(encoding="utf-8") == "0\tother\n1\tsame\n"
+    assert capsys.readouterr().out == "3 training and 2 test texts; 1 training texts also in the test set, kept\n"
+    assert run_split(split_domain, monkeypatch, tmp_path, "--hold-out", "2", "--drop-copies") == 0
+    assert (tmp_path / "out" / "train.txt").read_text(encoding="utf-8") == "0\tcafé\n1\tnaïve\n"
+
+
+def test_the_source_may_have_a_test_file(split_domain, tmp_path, monkeypatch):
+    (tmp_path / "train").write_text("0\ta\n1\tb", encoding="utf-8")
+    (tmp_path / "test").write_text("1\tc\n", encoding="utf-8")
+    assert run_split(split_domain, monkeypatch, tmp_path, "--test", "test") == 0
+    assert (tmp_path / "out" / "train.txt").read_text(encoding="utf-8") == "0\ta\n1\tb\n"
+    assert (tmp_path / "out" / "test.txt").read_text(encoding="utf-8") == "1\tc\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "sentence"),
+    [
+        ("0\ta\nb\n", "1", "train, line 2: must be 0 or 1, a tab and a text, but is 'b'."),
+        ("0\ta\n1\tb\n", "2", "--hold-out must lie between 1 and 1, but got 2."),
+    ],
+)
+def test_what_cannot_be_split_is_said(split_domain, tmp_path, monkeypatch, capsys, text, count, sentence):
+    (tmp_path / "train").write_text(text, encoding="utf-8")
+    assert run_split(split_domain, monkeypatch, tmp_path, "--hold-out", count) == 2
+    assert sentence in capsys.readouterr().err
+
+
+# mtl16/compare.py
+
+
+@pytest.fixture(scope="module")
+def compare():
+    return load(EXAMPLES / "mtl16" / "compare.py")
+
+
+def write_run(folder, model, domain, seed, accuracy, test="official", **settings):
+    settings = {"model": model, "data_domain": domain, "seed": seed, "data_test": test, "lr": 0.0003, **settings}
+    record = {
+        "scores": {"accuracy": {"mean": accuracy}},
+        "settings": {**settings, "seconds_train": seed},
+        "versions": {"torch": "2.13.0"},
+        "hardware": {"cores": 2},
+        "git": {"commit": "abc"},
+    }
+    path = folder / f"{model}-{domain}-{seed}-{test}.json"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    return path
+
+
+def test_models_are_compared_over_the_domains(compare, tmp_path):
+    accuracies = {"apparel": (80, 84), "baby": (82, 81), "books": (85, 78), "dvd": (79, 73)}
+    files = []
+    for domain, (first, second) in accuracies.items():
+        test = "held-out" if domain in ("books", "dvd") else "official"
+        for seed, change in ((1, -1), (2, 1)):
+            files.append(write_run(tmp_path, "multi_scale_transformer", domain, seed, first + change, test))
+        files.append(write_run(tmp_path, "sentence_transformer", domain, 1, second, test))
+    files.append(write_run(tmp_path, "multi_scale_transformer", "video", 1, 90.0))
+    published = compare.read_published(EXAMPLES / "mtl16" / "published.tsv")
+    report = compare.make_report([compare.read_run(path) for path in reversed(files)], published)
+    lines = report.splitlines()
+    assert lines[0] == "| domain | MS-Trans | MS-Trans, paper | Transformer | Transformer, paper |"
+    assert lines[2] == "| apparel | 80.00 ± 1.41 | 87.25 | 84.00 | 82.25 |"
+    assert lines[4] == "| books (held out) | 85.00 ± 1.41 | 85.25 | 78.00 | 81.50 |"
+    assert lines[6] == "| video | 90.00 | 90.00 |  | 84.25 |"
+    assert lines[7] == "| average of 4 | 81.50 | 86.06 | 79.00 | 81.50 |"
+    assert "since a model is missing: video." in report
+    # Differences -4, 1, 7, 6: t = 0.9869 with 3 degrees of freedom; the signed ranks of 2 and below have 3 of 16 cases.
+    assert "- MS-Trans minus Transformer: +2.50 on average, better on 3, worse on 1 of 4 domains" in report
+    assert "paired t-test p = 0.3964, Wilcoxon signed-rank p = 0.3750" in report
+    assert "- seeds: `1, 2 (per cell 1 to 2)`" in report
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        ({"lr": 0.001}, "runs must have the same settings to be compared, but lr is '0.0003' and '0.001'"),
+        ({}, "sentence_cnn on MR with seed 1 is there twice"),
+        ({"seed": 2, "test": "held-out"}, "MR has results on its official and on a held-out test set"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(compare, tmp_path, other, sentence):
+    paths = []
+    for number, settings in enumerate(({}, other)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        paths.append(
+            write_run(folder, **{"model": "sentence_cnn", "domain": "MR", "seed": 1, "accuracy": 70, **settings})
+        )
+    with pytest.raises(ValueError, match=r"same settings|there twice|held-out test set") as caught:
+        compare.make_report([compare.read_run(path) for path in paths], {})
+    assert sentence in str(caught.value)
+
+
+def test_another_file_is_no_result(compare, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"scores": {}}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"x\.json must be written by examples/mtl16/evaluate\.sh, but is not"):
+        compare.read_run(path)
+
+
+def test_published_numbers_have_the_published_averages(compare):
+    published = compare.read_published(EXAMPLES / "mtl16" / "published.tsv")
+    assert len(published) == 16
+    averages = {"multi_scale_transformer": 86.34, "sentence_transformer": 82.78, "sentence_bigru": 84.25}
+    for model, average in averages.items():
+        assert sum(row[model] for row in published.values()) / 16 == pytest.approx(average, abs=0.006)
+
+
+# snli/pairs.py
+
+
+def run_pairs(form, text):
+    command = [sys.executable, str(EXAMPLES / "snli" / "pairs.py"), form]
+    return subprocess.run(command, input=text.encode("utf-8"), capture_output=True, timeout=60, check=False)
+
+
+def test_pairs_without_a_label_are_left_out_and_counted():
+    header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\tsentence1\n"
+    rows = ["neutral\t( ( A man ) walks )\t( He ( runs . ) )\tx\tx\ta", "-\t( A )\t( B )\tx\tx\ta"]
+    done = run_pairs("snli-train", header + "\n".join(rows) + "\n")
+    assert done.returncode == 0
+    assert done.stdout.decode() == "neutral\ta man walks\the runs .\n"
+    assert done.stderr.decode() == "snli-train: 1 pairs, 1 without a label left out\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        ("sick-valid", "4\tNo boy's here\tA boy.\t3.6\tCONTRADICTION\n", "contradiction\tno boy 's here\ta boy .\n"),
+        (
+            "snli-small-train",
+            'a\tb\tc\nA dog.\t"The ""big"" dog, here."\tentailment\n',
+            "entailment\ta dog\tthe big dog here\n",
+        ),
+        ("snli-small-test", "a dog\ta cat\t2\n", "contradiction\ta dog\ta cat\n"),
+    ],
+)
+def test_every_form_becomes_the_same(form, text, expected):
+    done = run_pairs(form, text)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.decode() == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "sentence"),
+    [
+        ("sick-test", "1\ta\tb\n", "line 1: must have 5 columns separated by tabs, but has 3."),
+        ("snli-small-test", "a\tb\t7\n", "line 1: the label must be 0, 1 or 2, but is '7'."),
+        ("sick-test", "1\ta\tb\t3\tMAYBE\n", "pair 1: the label must be one of entailment, neutral, contradiction"),
+        ("snli-train", "a\tb\n", "the first line must name the columns gold_label"),
+    ],
+)
+def test_what_is_no_pair_is_named(form, text, sentence):
+    done = run_pairs(form, text)
+    assert done.returncode == 2
+    assert sentence in done.stderr.decode()
+
+
+# mirrored_summation
+
+
+@pytest.fixture(scope="module")
+def plot():
+    return load(EXAMPLES / "mirrored_summation" / "plot.py")
+
+
+def write_errors(folder, errors, terms=(10,), **settings):
+    """Files for {model: error}, times K / 10."""
+    settings = {"profile": "cpu", "sentences": "1/1/1", "length": 100, "vector": 50, "width": 10, **settings}
+    paths = []
+    for (model, error), k in itertools.product(errors.items(), terms):
+        path = folder / f"{model}-{k}-{settings['width']}.json"
+        record = {
+            "scores": {"mse": {"mean": error * k / 10}},
+            "settings": {**settings, "model": model, "terms": k, "seed": 1},
+        }
+        path.write_text(json.dumps(record), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize(
+    ("errors", "holds", "sentence"),
+    [
+        ((0.48, 0.47, 0.3, 0.1), True, "the published order holds"),
+        ((0.48, 0.47, 0.3, 0.4), False, "the Transformer is not the best"),
+        ((0.48, 0.2, 0.3, 0.1), False, "flex does not beat both stacks of small windows"),
+        ((0.48, 0.35, 0.3, 0.1), False, "six layers of small windows win more than a little over two"),
+    ],
+)
+def test_the_order_of_the_models_is_judged(plot, tmp_path, errors, holds, sentence):
+    paths = write_errors(tmp_path, dict(zip(plot.MODELS, errors, strict=True)), terms=(10, 50))
+    sentences, verdict = plot.judge(plot.read_results(paths))
+    assert verdict is holds
+    assert sentences == [f"K = {k}: {sentence}" for k in (10, 50)]
+
+
+def test_without_all_models_nothing_is_judged(plot, tmp_path):
+    results = plot.read_results(write_errors(tmp_path, {"flex": 0.3}))
+    assert plot.judge(results) == ([], False)
+    assert plot.make_table(results).splitlines()[2] == "| 10 | 0.4861 | 0.3000 |"
+
+
+def test_results_of_other_sizes_are_refused(plot, tmp_path):
+    paths = write_errors(tmp_path, {"flex": 0.3}) + write_errors(tmp_path, {"hier_s": 0.3}, width=20)
+    with pytest.raises(ValueError, match="all files must have the same sizes"):
+        plot.read_results(paths)
+
+
+def test_a_figure_is_drawn(plot, tmp_path):
+    pytest.importorskip("matplotlib", reason="figures need matplotlib")
+    paths = write_errors(tmp_path, dict.fromkeys(plot.MODELS, 0.3), terms=(10, 50))
+    plot.draw(plot.read_results(paths), tmp_path / "figure.svg")
+    drawn = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    for text in (
+        "K, products in the sum",
+        "mean squared error per number",
+        "best constant, 7K/144",
+        *plot.MODELS.values(),
+    ):
+        assert f"<!-- {text} -->" in drawn
+
+
+def test_errors_are_read_out_of_logs(tmp_path):
+    collect = load(EXAMPLES / "mirrored_summation" / "collect.py")
+    log = tmp_path / "log"
+    lines = [
+        f"2026 | INFO | valid | epoch {n} | valid on 'valid' subset | loss {e} | mse {e} | pearson 0"
+        for n, e in ((1, 0.5), (2, 3e-05))
+    ]
+    log.write_text("\n".join(lines), encoding="utf-8")
+    assert collect.read_errors(log, "valid") == [0.5, 3e-05]
+    with pytest.raises(ValueError, match="must state the mse of the subset test, but does not"):
+        collect.read_errors(log, "test")
+
+
+# recipe/tabulate.py
+
+
+def test_scores_of_sentence_models_have_columns(tabulate, tmp_path):
+    files = []
+    for seed, accuracy in ((1, 80.0), (2, 81.0)):
+        path = tmp_path / f"{seed}.json"
+        scores = {"accuracy": accuracy, "macro_f1": 70.0, "entity_f1": 40.0, "mse": 0.00123, "pearson": 0.5}
+        record = {
+            "scores": {name: {"mean": value, "signature": "labels"} for name, value in scores.items()},
+            "settings": {"model": "sentence_cnn", "seed": seed, "test_set": "test"},
+        }
+        path.write_text(json.dumps(record), encoding="utf-8")
+        files.append(tabulate.read_result(path))
+    lines = tabulate.make_table(files).splitlines()
+    assert lines[0] == "| seeds | test: entity F1 | test: accuracy | test: macro F1 | test: MSE | training, s |"
+    assert lines[2] == "| 1, 2 | 40.00 ± 0.00 | 80.50 ± 0.71 | 70.00 ± 0.00 | 0.0012 ± 0.0000 |  |"
