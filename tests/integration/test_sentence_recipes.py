@@ -121,11 +121,13 @@ def test_sst_compares_scales_with_phrases_of_trees(tmp_path):
 def test_snli_reads_pairs_of_sick(tmp_path):
     names = ("SICK_train.txt.gz", "SICK_trial.txt", "SICK_test_annotated.txt.gz")
     raw = link(tmp_path / "raw", *(f"sick/{name}" for name in names))
-    run_all("snli", raw, tmp_path / "work", MODEL="sentence_bigru")
-    run = tmp_path / "work" / "sick" / "sentence_bigru-seed1"
-    result = read_result(run / "results" / "test.json", "accuracy")
-    assert set(result["labels"]) <= {"entailment", "neutral", "contradiction"}
-    assert "--pair-features difference_twice" in (run / "train-command.txt").read_text()
+    run_all("snli", raw, tmp_path / "work", ("prepare",))
+    data = tmp_path / "work" / "sick" / "data"
+    label, premise, hypothesis = (data / "text" / "valid.tsv").read_text(encoding="utf-8").splitlines()[0].split("\t")
+    assert label == "contradiction"
+    assert premise == "the young boys are playing outdoors and the man is smiling nearby"
+    assert hypothesis == "there is no boy playing outdoors and there is no man smiling"
+    assert json.loads((data / "bin" / "text.json").read_text())["pair"]
 
 
 def test_snli_reads_the_small_pieces(tmp_path):

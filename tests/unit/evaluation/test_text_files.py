@@ -28,7 +28,7 @@ def test_missing_file_and_folder_are_named(tmp_path):
         read_lines(tmp_path, "--versus")
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0)])
 def test_empty_file_is_refused(tmp_path, content):
     path = tmp_path / "empty"
     path.write_bytes(content)
