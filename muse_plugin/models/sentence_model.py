@@ -201,12 +201,43 @@ class SentenceModel(BaseFairseqModel):
             if self.tag_scores.crf is None or target is None:
                 return Prediction(logits)
             return Prediction(logits, self.tag_scores.losses(logits, src_lengths, target))
-        assert self.classifier is not None
         vector = self.represent(src_tokens, src_lengths, src_characters)
-        if pair_tokens is not None and pair_lengths is not None:
-            second = self.represent(pair_tokens, pair_lengths, pair_characters)
-            vector = pair_features(vector, second, self.pair_features)
-        return Prediction(self.classifier(vector))
+        if pair_tokens is None or pair_lengths is None:
+            assert self.classifier is not None
+            return Prediction(self.classifier(vector))
+        return Prediction(self.score_pairs(vector, self.represent(pair_tokens, pair_lengths, pair_characters)))
+
+    def score_pairs(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores pairs of sentences of which only their vectors are left.
+
+        Args:
+            first: of ``represent``, shape (B, R).
+            second: likewise.
+
+        Returns:
+            Logits, shape (B, outputs).
+        """
+        assert self.classifier is not None, "a tagger has no sentence vector"
+        logits: Tensor = self.classifier(pair_features(first, second, self.pair_features))
+        return logits
+
+    def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores every sentence of one list with every sentence of another.
+
+        Models whose score falls apart into terms of either sentence compute those once, not once per pair.
+
+        Args:
+            first: of ``represent``, shape (N, R).
+            second: likewise, shape (M, R).
+
+        Returns:
+            Logits, shape (N, M, outputs).
+        """
+        rows, columns = len(first), len(second)
+        logits = self.score_pairs(
+            first.repeat_interleave(columns, dim=0), second.expand(rows, -1, -1).reshape(rows * columns, -1)
+        )
+        return logits.view(rows, columns, -1)
 
     def best_tags(self, logits: Tensor, lengths: Tensor) -> list[list[int]]:
         """The best tags of each sentence's words (Viterbi decoding with a conditional random field).
