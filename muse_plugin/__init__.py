@@ -19,6 +19,8 @@ fairseq_repairs.apply()
 
 from muse_plugin import criterions  # noqa: E402, F401  (imported for its registrations)
 from muse_plugin.models import (  # noqa: E402, F401  (likewise)
+    directional_attention_network,
+    distance_attention_network,
     muse,
     muse_presets,
     sentence_baselines,

@@ -39,6 +39,8 @@ MODELS = {
     "sentence_bigru": {"encoder_hidden_size": 7},
     "sentence_cnn": {"encoder_filter_widths": "2,3", "encoder_filters": 5},
     "sentence_average": {},
+    "distance_attention_network": {"encoder_attention_heads": 3, "encoder_ffn_embed_dim": 16},
+    "directional_attention_network": {},
 }
 VARIANTS = {
     **{name: {"model": name} for name in MODELS},
@@ -63,6 +65,14 @@ VARIANTS = {
     "two_recurrent_layers": {"model": "sentence_bigru", "encoder_layers": 2},
     "no_input_map": {"model": "sentence_cnn", "word_embed_dim": 12, "input_projection": "needed"},
     "single_layer_on_top": {"model": "sentence_average", "classifier_hidden_dim": 0},
+    "no_distance_mask": {"model": "distance_attention_network", "distance_alpha": 0.0},
+    "no_projection_norms": {"model": "distance_attention_network", "projection_norms": "none"},
+    "disan_with_norms_on_top": {
+        "model": "directional_attention_network",
+        "pooling": "source_to_token_max",
+        "projection_norms": "all",
+    },
+    "windows_with_source_to_token": {"pooling": "source_to_token_max"},
     "character_cnn": {"character_encoder": "cnn"},
     "character_bilstm": {"model": "sentence_bigru", "character_encoder": "bilstm"},
 }

@@ -6,7 +6,8 @@
 #   start_sentence_recipe sst
 #
 # Settings beside those of recipe.sh (WORK_DIR, RAW_DIR, NUM_GPUS, TRIAL, SKIP_SETUP):
-#   MODEL=multi_scale_transformer     or sentence_transformer, sentence_muse, sentence_bigru, sentence_cnn, sentence_average
+#   MODEL=multi_scale_transformer     or sentence_transformer, sentence_muse, sentence_bigru, sentence_cnn, sentence_average,
+#                                     distance_attention_network, directional_attention_network
 #   MODELS="A B", SEEDS="1 2 3"       several of them, one after the other
 #   LR, BATCH, EPOCHS, PATIENCE       other than the recipe's; PATIENCE=0 trains all epochs
 #   WORD_VECTORS=FILE                 pretrained vectors as text (GloVe, fastText); FREEZE_VECTORS=1 does not train them
@@ -14,6 +15,7 @@
 set -euo pipefail
 
 sentence_models="multi_scale_transformer sentence_transformer sentence_muse sentence_bigru sentence_cnn sentence_average"
+sentence_models+=" distance_attention_network directional_attention_network"
 
 start_sentence_recipe() { # start_sentence_recipe NAME [MODELS]: sets models, seeds, vectors, beside what start_recipe sets
   local known=${2:-$sentence_models} name
@@ -77,6 +79,7 @@ choose_architecture() { # choose_architecture [PRESET]: sets arch, and size_flag
     sentence_transformer | sentence_muse) size_flags+=(--encoder-layers 2 --encoder-attention-heads 5 --encoder-ffn-embed-dim 16) ;;
     sentence_bigru) size_flags+=(--encoder-hidden-size 8) ;;
     sentence_cnn) size_flags+=(--encoder-filters 4) ;;
+    distance_attention_network) size_flags+=(--encoder-attention-heads 5 --encoder-ffn-embed-dim 16) ;;
   esac
 }
 

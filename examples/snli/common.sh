@@ -9,11 +9,18 @@ start_sentence_recipe snli
 
 dataset=${DATASET:-sick}
 case "$dataset" in
-  sick | snli | snli-small) ;;
-  *) fail "DATASET must be sick, snli or snli-small, but is '$dataset'." ;;
+  sick | snli | snli-small | mnli | scitail | scitail-small) ;;
+  *) fail "DATASET must be sick, snli, snli-small, mnli, scitail or scitail-small, but is '$dataset'." ;;
 esac
 data=$work_dir/$dataset/data$vectors_suffix
+# Two data sets have files of the same names.
+if [[ "$dataset" == scitail-small ]]; then raw_dir=${RAW_DIR:-$work_dir/raw/scitail-small}; fi
+
+distance_alpha=${DISTANCE_ALPHA:-}
+if [[ -n "$distance_alpha" && "${models[*]}" != distance_attention_network ]]; then
+  fail "DISTANCE_ALPHA needs MODEL=distance_attention_network, the only model with a distance mask, but MODELS is '${models[*]}'."
+fi
 
 choose_run() { # sets run for $model and $seed
-  run=$work_dir/$dataset/$model$vectors_suffix-seed$seed
+  run=$work_dir/$dataset/$model${distance_alpha:+-alpha$distance_alpha}$vectors_suffix-seed$seed
 }

@@ -7,8 +7,8 @@ spaces. Pairs whose label is "-" (annotators did not agree) are left out; how ma
 import argparse
 import csv
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -45,7 +45,7 @@ def read_sick(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def read_snli(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """The columns of snli_1.0_*.txt by their names in the first line; words are those of the parses."""
+    """SNLI's and MultiNLI's columns by their names in the first line; words are those of the parses."""
     names: list[str] = []
     for number, line in enumerate(lines, start=1):
         if number == 1:
@@ -67,13 +67,23 @@ def read_revised(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         yield label, tokenize_plain(premise), tokenize_plain(hypothesis)
 
 
-def read_numbered(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+def read_numbered(lines: Iterable[str], labels: Sequence[str] = LABELS) -> Iterator[tuple[str, str, str]]:
     """Premise, hypothesis, number of the label; the text is tokenised."""
+    *others, last = (str(number) for number in range(len(labels)))
     for number, line in enumerate(lines, start=1):
         premise, hypothesis, label = split(line, number, 3)[:3]
-        if label not in ("0", "1", "2"):
-            raise ValueError(f"line {number}: the label must be 0, 1 or 2, but is {label!r}.")
-        yield LABELS[int(label)], premise, hypothesis
+        if label not in (*others, last):
+            raise ValueError(f"line {number}: the label must be {', '.join(others)} or {last}, but is {label!r}.")
+        yield labels[int(label)], premise.lower(), hypothesis.lower()
+
+
+def read_scitail(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    """Premise, hypothesis, label, which is "entails" or "neutral"."""
+    for number, line in enumerate(lines, start=1):
+        premise, hypothesis, label = split(line, number, 3)[:3]
+        if label not in ("entails", "neutral"):
+            raise ValueError(f"line {number}: the label must be entails or neutral, but is {label!r}.")
+        yield "entailment" if label == "entails" else label, tokenize(premise), tokenize(hypothesis)
 
 
 def split(line: str, number: int, least: int) -> list[str]:
@@ -94,6 +104,9 @@ FORMS: dict[str, Callable[[Iterable[str]], Iterator[tuple[str, str, str]]]] = {
     "snli-small-train": read_revised,
     "snli-small-valid": read_numbered,
     "snli-small-test": read_numbered,
+    **{f"mnli-{split}": read_snli for split in ("train", "test", "test1")},
+    **{f"scitail-{split}": read_scitail for split in ("train", "valid", "test")},
+    **{f"scitail-small-{split}": partial(read_numbered, labels=LABELS[:2]) for split in ("train", "test")},
 }
 
 

@@ -14,6 +14,9 @@ from muse_plugin.modules.sentence_pooling import POOLINGS
 
 Pooling = ChoiceEnum(list(POOLINGS))
 PairFeatures = ChoiceEnum(list(PAIR_FEATURES))
+InputProjection = ChoiceEnum(["always", "needed"])
+ProjectionNorms = ChoiceEnum(["none", "all"])
+ClassifierActivation = ChoiceEnum(list(ACTIVATIONS))
 
 
 def pooling_flag(default: str) -> Any:
@@ -21,7 +24,8 @@ def pooling_flag(default: str) -> Any:
     return _flag(
         default,
         "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
-        "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side)",
+        "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side), source_to_token "
+        "(attention with a weight per word and channel), source_to_token_max (that and max side by side)",
     )
 
 
@@ -29,8 +33,50 @@ def pair_features_flag(default: str) -> Any:
     """``--pair-features``."""
     return _flag(
         default,
-        "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v]",
+        "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v], "
+        "signed_product [u; v; u-v; u*v]",
     )
+
+
+def input_projection_flag(default: str) -> Any:
+    """``--input-projection``."""
+    return _flag(
+        default, "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ (needed)"
+    )
+
+
+def projection_norms_flag(default: str) -> Any:
+    """``--projection-norms``."""
+    return _flag(
+        default,
+        "layer norms on the linear maps of --pooling source_to_token, and of distance_attention_network's attention "
+        "and gates: none or all",
+    )
+
+
+def embedding_dropout_flag(default: float) -> Any:
+    """``--embedding-dropout``."""
+    return _flag(default, "probability of dropping a channel of the embedded words")
+
+
+def dropout_flag(default: float) -> Any:
+    """``--dropout``."""
+    return _flag(default, "probability of dropping a channel within the encoder")
+
+
+def classifier_hidden_flag(default: int) -> Any:
+    """``--classifier-hidden-dim``."""
+    return _flag(default, "hidden width of the classifier; 0 for a single linear layer")
+
+
+def classifier_activation_flag(default: str) -> Any:
+    """``--classifier-activation``."""
+    return _flag(default, "activation of the classifier's hidden layer")
+
+
+def classifier_dropout_flag(default: float) -> Any:
+    """``--classifier-dropout``."""
+    return _flag(default, "probability of dropping a channel before each layer of the classifier")
 
 
 @dataclass
@@ -53,19 +99,16 @@ class SentenceModelConfig(FairseqDataclass):
     )
     character_embed_dim: int = _flag(30, "width of a character's vector")
     character_features: int = _flag(50, "width of what --character-encoder makes of a word")
-    input_projection: ChoiceEnum(["always", "needed"]) = _flag(  # type: ignore[valid-type]
-        "always", "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ"
-    )
-    embedding_dropout: float = _flag(0.3, "probability of dropping a channel of the embedded words")
+    input_projection: InputProjection = input_projection_flag("always")  # type: ignore[valid-type]
+    embedding_dropout: float = embedding_dropout_flag(0.3)
     encoder_embed_dim: int = _flag(300, "width of the encoder's states")
-    dropout: float = _flag(0.1, "probability of dropping a channel within the encoder")
+    dropout: float = dropout_flag(0.1)
     pooling: Pooling = pooling_flag("max")  # type: ignore[valid-type]
+    projection_norms: ProjectionNorms = projection_norms_flag("none")  # type: ignore[valid-type]
     pair_features: PairFeatures = pair_features_flag("product")  # type: ignore[valid-type]
-    classifier_hidden_dim: int = _flag(600, "hidden width of the classifier; 0 for a single linear layer")
-    classifier_activation: ChoiceEnum(list(ACTIVATIONS)) = _flag(  # type: ignore[valid-type]
-        "leaky_relu", "activation of the classifier's hidden layer"
-    )
-    classifier_dropout: float = _flag(0.3, "probability of dropping a channel before each layer of the classifier")
+    classifier_hidden_dim: int = classifier_hidden_flag(600)
+    classifier_activation: ClassifierActivation = classifier_activation_flag("leaky_relu")  # type: ignore[valid-type]
+    classifier_dropout: float = classifier_dropout_flag(0.3)
     crf: bool = _flag(False, "tags depend on each other: a conditional random field on top (needs pytorch-crf)")
 
 

@@ -50,6 +50,9 @@ class SentenceModel(BaseFairseqModel):
         tags_words: one output per word instead of one per sentence.
         pairs: the input is two sentences.
 
+    Attributes:
+        kept_flags: flags that the model filled in from files; the task stores them: a checkpoint needs no files.
+
     Raises:
         ValueError: if a tagger is given pairs, or a conditional random field has no tags.
     """
@@ -67,6 +70,17 @@ class SentenceModel(BaseFairseqModel):
         pairs: bool = False,
     ) -> None:
         super().__init__()
+        self.kept_flags: dict[str, Any] = {}
+        self.embedder = embedder
+        self.encoder = encoder
+        self.cls: Optional[nn.Parameter] = None
+        self.pooling: Optional[SentencePooling] = None
+        self.classifier: Optional[nn.Module] = None
+        self.tag_scores: Optional[TagScores] = None
+        self.build_top(cfg, outputs, tags_words, pairs)
+
+    def build_top(self, cfg: Any, outputs: int, tags_words: bool, pairs: bool) -> None:
+        """Builds what stands on the encoder; arguments and errors as of the class."""
         if tags_words and pairs:
             raise ValueError(
                 "a tagger reads single sentences, but the data have pairs (input1); remove that folder or use --task "
@@ -77,22 +91,16 @@ class SentenceModel(BaseFairseqModel):
                 "--crf makes tags depend on each other, but this task has one label per sentence; drop the flag or use "
                 "--task muse_sequence_tagging."
             )
-        self.embedder = embedder
-        self.encoder = encoder
         self.pair_features = str(cfg.pair_features)
-        self.cls: Optional[nn.Parameter] = None
-        self.pooling: Optional[SentencePooling] = None
-        self.classifier: Optional[nn.Module] = None
-        self.tag_scores: Optional[TagScores] = None
-        width: int = encoder.output_size  # type: ignore[assignment]
+        width: int = self.encoder.output_size  # type: ignore[assignment]
         if tags_words:
             self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
             return
-        self.pooling = SentencePooling(str(cfg.pooling))
+        self.pooling = SentencePooling(str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all")
         if self.pooling.needs_cls:
             self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
         self.classifier = build_classifier(
-            self.pooling.output_size(width) * (4 if pairs else 1),
+            self.pooling.output_size * (4 if pairs else 1),
             cfg.classifier_hidden_dim,
             outputs,
             str(cfg.classifier_activation),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-PAIR_FEATURES = ("product", "difference_twice")
+PAIR_FEATURES = ("product", "difference_twice", "signed_product")
 
 
 def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
@@ -15,7 +15,7 @@ def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
         first: shape (B, R).
         second: shape (B, R).
         kind: "product": [u; v; |u-v|; u*v] (arXiv:1712.02047 and common); "difference_twice": [u; v; |u-v|; u-v] (as
-            printed for SNLI in arXiv:1912.00544).
+            printed for SNLI in arXiv:1912.00544); "signed_product": [u; v; u-v; u*v] (arXiv:1709.04696).
 
     Returns:
         Shape (B, 4 R).
@@ -26,5 +26,6 @@ def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
     if kind not in PAIR_FEATURES:
         raise ValueError(f"--pair-features must be one of {', '.join(PAIR_FEATURES)}, but got {kind!r}.")
     difference = first - second
-    last = first * second if kind == "product" else difference
-    return torch.cat([first, second, difference.abs(), last], dim=-1)
+    third = difference if kind == "signed_product" else difference.abs()
+    last = difference if kind == "difference_twice" else first * second
+    return torch.cat([first, second, third, last], dim=-1)

@@ -29,7 +29,7 @@ def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
         "SCALES",
         "ALPHAS",
     )
-    names += ("SINGLES", "DATASET", "UPOS", "CHARACTERS", "CRF", "TERMS", "WORD_VECTORS", "FREEZE_VECTORS", "EPOCHS")
+    names += ("SINGLES", "DATASET", "DISTANCE_ALPHA", "MAX_WORDS", "UPOS", "CHARACTERS", "CRF", "TERMS", "WORD_VECTORS", "FREEZE_VECTORS", "EPOCHS")
     environment = {
         **{name: value for name, value in os.environ.items() if name not in names},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -139,6 +139,14 @@ def test_snli_reads_the_small_pieces(tmp_path):
     assert label == "neutral"
     assert premise == "a man is riding a red motorcycle with a small child sitting in front of him"
     assert hypothesis.endswith(" his motorcyle with his won")
+
+
+def test_the_distance_network_runs_on_the_small_pieces_of_scitail(tmp_path):
+    raw = link(tmp_path / "raw", "scitail/dev.txt.gz", "scitail/test.txt.gz")
+    run_all("snli", raw, tmp_path / "work", DATASET="scitail-small", MODEL="distance_attention_network")
+    runs = list((tmp_path / "work" / "scitail-small").glob("distance_attention_network-seed1/results/*.json"))
+    assert len(runs) == 1
+    read_result(runs[0], "accuracy")
 
 
 def test_pos_tagging_keeps_case_and_has_unknown_words(tmp_path):

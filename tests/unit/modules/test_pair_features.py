@@ -10,6 +10,7 @@ FIRST, SECOND = torch.tensor([[1.0, -2.0], [0.5, 3.0]]), torch.tensor([[4.0, -5.
 EXPECTED = {
     "product": [[1, -2, 4, -5, 3, 3, 4, 10], [0.5, 3, 0.5, -1, 0, 4, 0.25, -3]],
     "difference_twice": [[1, -2, 4, -5, 3, 3, -3, 3], [0.5, 3, 0.5, -1, 0, 4, 0, 4]],
+    "signed_product": [[1, -2, 4, -5, -3, 3, 4, 10], [0.5, 3, 0.5, -1, 0, 4, 0.25, -3]],
 }
 
 
@@ -26,6 +27,6 @@ def test_the_order_of_a_pair_matters(kind):
 
 def test_raises_error_for_an_unknown_kind():
     with pytest.raises(
-        ValueError, match=r"^--pair-features must be one of product, difference_twice, but got 'sum'\.$"
+        ValueError, match=r"^--pair-features must be one of product, difference_twice, signed_product, but got 'sum'\.$"
     ):
         pair_features(FIRST, SECOND, "sum")

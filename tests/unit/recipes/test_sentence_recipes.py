@@ -36,6 +36,8 @@ VARIABLES = (
         "ALPHA",
         "SCALES",
         "DATASET",
+        "DISTANCE_ALPHA",
+        "MAX_WORDS",
         "UPOS",
         "CHARACTERS",
         "CRF",
@@ -168,6 +170,17 @@ def test_one_gpu_trains_one_model(tmp_path):
     assert (args.distributed_world_size, args.cpu, args.fp16) == (1, False, False)
 
 
+def test_the_distance_network_has_its_papers_settings_and_a_run_without_distance(tmp_path):
+    model = {"MODEL": "distance_attention_network"}
+    (args,) = read_commands(tmp_path / "with", "snli", **model)
+    assert (args.arch, args.lr, args.batch_size, args.max_epoch) == ("distance_attention_network", [0.001], 64, 20)
+    assert args.save_dir.endswith("sick/distance_attention_network-seed1/checkpoints")
+    assert read_flag(args, "distance_alpha") == 1.5
+    (args,) = read_commands(tmp_path / "without", "snli", DISTANCE_ALPHA="0", **model)
+    assert read_flag(args, "distance_alpha") == 0
+    assert args.save_dir.endswith("sick/distance_attention_network-alpha0-seed1/checkpoints")
+
+
 def test_scales_of_sst_are_those_asked_for(tmp_path):
     (args,) = read_commands(tmp_path / "alpha", "sst", ALPHA="-0.5")
     assert args.encoder_attention_scale_alpha == -0.5
@@ -229,7 +242,12 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("sst", {"MODEL": "sentence_cnn", "ALPHA": "1"}, "ALPHA and SCALES need MODEL=multi_scale_transformer"),
         ("sst", {"WORD_VECTORS": "/nowhere"}, "WORD_VECTORS must be a file, but there is none at /nowhere."),
         ("sst", {"FREEZE_VECTORS": "1"}, "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE"),
-        ("snli", {"DATASET": "mnli"}, "DATASET must be sick, snli or snli-small, but is 'mnli'."),
+        (
+            "snli",
+            {"DATASET": "qnli"},
+            "DATASET must be sick, snli, snli-small, mnli, scitail or scitail-small, but is 'qnli'.",
+        ),
+        ("snli", {"DISTANCE_ALPHA": "0"}, "DISTANCE_ALPHA needs MODEL=distance_attention_network"),
         ("ner", {"MODEL": "sentence_cnn"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
         ("mirrored_summation", {"MODEL": "sentence_cnn"}, "MODEL must be one of hier_s deep_hier_s flex transformer"),
         ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers, but one is 'ten'."),
@@ -255,7 +273,7 @@ def test_another_encoder_of_characters_is_refused(tmp_path):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_lists_of_files_are_sound(download, recipe):
     wanted = download.read_manifest(EXAMPLES / recipe / "downloads.tsv")
-    assert len(wanted) == {"mtl16": 32, "sst": 5, "snli": 7, "pos_tagging": 3, "ner": 3}[recipe]
+    assert len(wanted) == {"mtl16": 32, "sst": 5, "snli": 9, "pos_tagging": 3, "ner": 3}[recipe]
     assert len({file.name for file in wanted}) == len(wanted)
     for file in wanted:
         assert file.sha256 is None or len(file.sha256) == 64
@@ -482,6 +500,8 @@ def test_pairs_without_a_label_are_left_out_and_counted():
             "entailment\ta dog\tthe big dog here\n",
         ),
         ("snli-small-test", "a dog\ta cat\t2\n", "contradiction\ta dog\ta cat\n"),
+        ("scitail-small-test", "A dog\ta cat\t1\n", "neutral\ta dog\ta cat\n"),
+        ("scitail-test", "A dog.\tA cat\tentails\n", "entailment\ta dog .\ta cat\n"),
     ],
 )
 def test_every_form_becomes_the_same(form, text, expected):
@@ -495,6 +515,7 @@ def test_every_form_becomes_the_same(form, text, expected):
     [
         ("sick-test", "1\ta\tb\n", "line 1: must have 5 columns separated by tabs, but has 3."),
         ("snli-small-test", "a\tb\t7\n", "line 1: the label must be 0, 1 or 2, but is '7'."),
+        ("scitail-small-test", "a\tb\t2\n", "line 1: the label must be 0 or 1, but is '2'."),
         ("sick-test", "1\ta\tb\t3\tMAYBE\n", "pair 1: the label must be one of entailment, neutral, contradiction"),
         ("snli-train", "a\tb\n", "the first line must name the columns gold_label"),
     ],

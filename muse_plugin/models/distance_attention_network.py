@@ -1,0 +1,114 @@
+"""Distance-based Self-Attention Network: sentence vectors from attention to earlier and to later words.
+
+Source: Im and Cho 2017, "Distance-based Self-Attention Network for Natural Language Inference", arXiv:1712.02047. The
+mechanisms are in ``modules/distance_attention.py`` and ``modules/source_to_token.py``. What the paper leaves open:
+layer norms are separate for each projection; those of queries, keys and values are as wide as a head.
+"""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Optional
+
+import torch
+from fairseq.models import register_model
+from torch import Tensor, nn
+
+from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.sentence_config import (
+    ClassifierActivation,
+    InputProjection,
+    Pooling,
+    ProjectionNorms,
+    SentenceModelConfig,
+    classifier_activation_flag,
+    classifier_dropout_flag,
+    classifier_hidden_flag,
+    embedding_dropout_flag,
+    find_faults,
+    input_projection_flag,
+    pooling_flag,
+    projection_norms_flag,
+)
+from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin.modules.distance_attention import DistanceAttentionBlock
+
+_HIGHEST_ALPHA = torch.finfo(torch.float32).max
+
+
+@dataclass
+class DistanceAttentionNetworkConfig(SentenceModelConfig):
+    """Flags of the Distance-based Self-Attention Network. Defaults: the paper's setting (SNLI, MultiNLI)."""
+
+    encoder_attention_heads: int = _flag(5, "number of attention heads in either direction")
+    encoder_ffn_embed_dim: int = _flag(1200, "hidden width of the feed-forward network in either direction")
+    distance_alpha: float = _flag(
+        1.5, "what a logit loses per word of distance (Eq. 7), in all heads and not trained; 0 for no distance mask"
+    )
+    input_projection: InputProjection = input_projection_flag("needed")  # type: ignore[valid-type]
+    embedding_dropout: float = embedding_dropout_flag(0.0)
+    pooling: Pooling = pooling_flag("source_to_token_max")  # type: ignore[valid-type]
+    projection_norms: ProjectionNorms = projection_norms_flag("all")  # type: ignore[valid-type]
+    classifier_hidden_dim: int = classifier_hidden_flag(300)
+    classifier_activation: ClassifierActivation = classifier_activation_flag("relu")  # type: ignore[valid-type]
+    classifier_dropout: float = classifier_dropout_flag(0.0)
+
+
+class TwoDirections(nn.Module):
+    """Two encoders with parameters of their own that read the same states; their results side by side.
+
+    Args:
+        forward_block: sees earlier words; called with states, lengths and padding mask, has ``output_size``.
+        backward_block: sees later words, likewise.
+    """
+
+    def __init__(self, forward_block: nn.Module, backward_block: nn.Module) -> None:
+        super().__init__()
+        self.forward_block = forward_block
+        self.backward_block = backward_block
+        self.output_size = int(forward_block.output_size) + int(backward_block.output_size)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Optional[Tensor] = None) -> Tensor:
+        """Encodes states (B, T, C); lengths (B,), best on the CPU; mask (B, T) true at padding, or None."""
+        blocks = (self.forward_block, self.backward_block)
+        return torch.cat([block(x, lengths, key_padding_mask) for block in blocks], dim=-1)
+
+
+@register_model("distance_attention_network", dataclass=DistanceAttentionNetworkConfig)
+class DistanceAttentionNetworkModel(SentenceModel):
+    """Distance-based Self-Attention Network (arXiv:1712.02047) for sentences, pairs and tags."""
+
+    config_class = DistanceAttentionNetworkConfig
+    flags_class = DistanceAttentionNetworkConfig
+
+    @classmethod
+    def find_faults(cls, cfg: Namespace) -> list[str]:
+        """See ``SentenceModel.find_faults``."""
+        own = find_faults(cfg, ("encoder_attention_heads", "encoder_ffn_embed_dim"), ())
+        if not own and cfg.encoder_embed_dim % cfg.encoder_attention_heads != 0:
+            own.append(
+                "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got "
+                f"{cfg.encoder_embed_dim} and {cfg.encoder_attention_heads}; change one of them."
+            )
+        if not 0 <= cfg.distance_alpha <= _HIGHEST_ALPHA:
+            own.append(
+                f"--distance-alpha must be a finite number of at least 0, but got {cfg.distance_alpha}; 0 switches the "
+                "distance mask off."
+            )
+        return super().find_faults(cfg) + own
+
+    @classmethod
+    def build_encoder(cls, cfg: Namespace) -> TwoDirections:
+        """See ``SentenceModel.build_encoder``."""
+        forward_block, backward_block = (
+            DistanceAttentionBlock(
+                cfg.encoder_embed_dim,
+                cfg.encoder_attention_heads,
+                cfg.encoder_ffn_embed_dim,
+                direction,
+                cfg.distance_alpha,
+                cfg.dropout,
+                norms=str(cfg.projection_norms) == "all",
+            )
+            for direction in ("forward", "backward")
+        )
+        return TwoDirections(forward_block, backward_block)

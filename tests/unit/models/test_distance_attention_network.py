@@ -1,0 +1,254 @@
+"""The Distance-based Self-Attention Network and DiSAN: sizes as published, what either direction sees, and flags."""
+
+import io
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq import options
+from fairseq.models import MODEL_REGISTRY
+from helpers import assert_close
+from sentence_models import SYMBOLS, build, make_input, make_sentences, make_task
+from torch import nn
+
+from muse_plugin.models.directional_attention_network import DirectionalAttentionNetworkModel
+from muse_plugin.models.distance_attention_network import DistanceAttentionNetworkModel
+from muse_plugin.models.sentence_config import SentenceModelConfig
+from muse_plugin.modules.attention_bias import Direction, DistancePenalty
+from muse_plugin.modules.directional_attention import DirectionalAttention
+from muse_plugin.modules.distance_attention import DistanceAttentionBlock
+
+DISTANCE, DIRECTIONAL = "distance_attention_network", "directional_attention_network"
+NAMES = (DISTANCE, DIRECTIONAL)
+LENGTHS = (7, 1, 12, 2)
+
+
+def build_default(name, **flags):
+    """The model as its defaults make it, for pairs in three classes."""
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", name, "--max-tokens=1"])
+    vars(args).update(flags)
+    return MODEL_REGISTRY[name].build_model(args, make_task(pairs=True))
+
+
+def count(modules):
+    """Parameters, each once."""
+    return sum(p.numel() for p in {id(p): p for module in modules for p in module.parameters()}.values())
+
+
+def count_norms(net):
+    """Those of layer norms."""
+    return count(module for module in net.modules() if isinstance(module, nn.LayerNorm))
+
+
+# ---- sizes --------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_as_many_as_published():
+    """4,686,603 and 2,345,403 without word vectors and layer norms, for pairs in three classes."""
+    net = build_default(DISTANCE)
+    core = (net.encoder, net.pooling, net.classifier)
+    assert [count([part]) for part in core] == [2_524_200 + 6_720, 721_200 + 2_400, 1_441_203]
+    # Norms: q, k, v of 60 and four of 300 channels, and that of the output, twice; two of 600 in the pooling.
+    assert count_norms(net) == 2 * (3 * 2 * 60 + 5 * 2 * 300) + 2 * 2 * 600 == 9_120
+    assert count(core) == 4_686_603 + 9_120 == 4_695_723
+    assert net.embedder.projection is None
+    bare = build_default(DISTANCE, projection_norms="none")
+    assert count_norms(bare) == 2 * 2 * 2 * 300  # those of gate and result in either direction stay
+    assert count((bare.encoder, bare.pooling, bare.classifier)) == 4_686_603 + 2_400
+    disan = build_default(DIRECTIONAL)
+    assert count((disan.encoder, disan.pooling, disan.classifier)) == 2_345_403
+    assert count_norms(disan) == 0
+    assert disan.embedder.projection is None
+
+
+def test_the_distance_mask_has_no_parameters():
+    assert count([build(DISTANCE)]) == count([build(DISTANCE, distance_alpha=0.0)])
+
+
+def test_defaults_are_those_of_the_papers():
+    for net, blocks, activation, features in (
+        (build_default(DISTANCE), DistanceAttentionBlock, nn.ReLU, "product"),
+        (build_default(DIRECTIONAL), DirectionalAttention, nn.ELU, "signed_product"),
+    ):
+        forward, backward = net.encoder.forward_block, net.encoder.backward_block
+        assert isinstance(forward, blocks)
+        assert isinstance(backward, blocks)
+        assert any(isinstance(module, activation) for module in net.classifier)
+        assert net.pair_features == features
+        width = {DistanceAttentionBlock: 1200, DirectionalAttention: 600}[blocks]
+        assert net.represent(**make_input(make_sentences(3, 2))).shape == (2, width)
+    config = MODEL_REGISTRY[DISTANCE].config_class()
+    assert (config.distance_alpha, config.encoder_attention_heads, config.encoder_ffn_embed_dim) == (1.5, 5, 1200)
+    assert (config.embedding_dropout, config.dropout, config.classifier_dropout) == (0.0, 0.1, 0.0)
+    config = MODEL_REGISTRY[DIRECTIONAL].config_class()
+    assert (config.embedding_dropout, config.dropout, config.classifier_dropout) == (0.25, 0.25, 0.25)
+
+
+def test_flags_reach_both_directions():
+    net = build(DISTANCE, distance_alpha=0.5, dropout=0.2, encoder_ffn_embed_dim=7, encoder_attention_heads=4)
+    for block, direction in ((net.encoder.forward_block, "forward"), (net.encoder.backward_block, "backward")):
+        side, distance = block.attention.bias.biases
+        assert isinstance(side, Direction)
+        assert side.directions == (direction,) * 4
+        assert side.masks_diagonal
+        assert isinstance(distance, DistancePenalty)
+        assert distance.first_alphas == (0.5,) * 4
+        assert (block.dropout, block.gate.dropout, block.ffn[0].out_features) == (0.2, 0.2, 7)
+    assert len(build(DISTANCE, distance_alpha=0.0).encoder.forward_block.attention.bias.biases) == 1
+    net = build(DIRECTIONAL, dropout=0.2)
+    assert [net.encoder.forward_block.direction, net.encoder.backward_block.direction] == ["forward", "backward"]
+    assert [net.encoder.forward_block.dropout, net.encoder.backward_block.dropout] == [0.2, 0.2]
+
+
+def test_the_norms_of_the_trunk_are_off_unless_asked_for():
+    assert str(SentenceModelConfig().projection_norms) == "none"
+    for norms in ("none", "all"):
+        net = build("sentence_average", pooling="source_to_token", projection_norms=norms)
+        assert (count_norms(net.pooling) > 0) == (norms == "all")
+
+
+# ---- what a direction sees ----------------------------------------------------------------------------------------
+
+
+def states_of(net, *sentences):
+    states, _ = net.encode(**make_input(sentences))
+    return states.chunk(2, dim=-1)  # forward, backward
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_before_pooling_forward_never_sees_later_words_and_backward_never_earlier_ones(name):
+    net = build(name).eval()
+    (sentence,) = make_sentences(8)
+    before = states_of(net, sentence)
+    for at in range(8):
+        changed = sentence.clone()
+        changed[at] = 4 + (changed[at] - 3) % (SYMBOLS - 4)
+        after = states_of(net, changed)
+        for (old, new), reaches in zip(
+            zip(before, after, strict=True), (lambda i, at=at: i >= at, lambda i, at=at: i <= at), strict=True
+        ):
+            same = (old == new).all(-1)[0].tolist()
+            assert same == [not reaches(i) for i in range(8)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_directions_have_parameters_of_their_own(name):
+    net = build(name)
+    first, second = net.encoder.forward_block, net.encoder.backward_block
+    assert not {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}
+    assert not any(
+        torch.equal(p, q) for p, q in zip(first.parameters(), second.parameters(), strict=True) if not (p == 1).all()
+    )
+
+
+@torch.no_grad()
+def test_a_word_never_attends_to_itself():
+    """With the diagonal a distance of zero would win, and context be the word itself."""
+    net = build(DISTANCE, projection_norms="none").eval()
+    for block, at in ((net.encoder.forward_block, 1), (net.encoder.backward_block, 0)):
+        x = torch.randn(1, 2, 12)
+        other = x.clone()
+        other[0, at] = torch.randn(12)  # the word that sees the other one
+        lengths = torch.tensor([2])
+        assert_close(block.attention(x, lengths)[0, at], block.attention(other, lengths)[0, at], atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sentence_of_one_word_is_finite_and_alone_what_it_is_in_a_batch(name):
+    net = build(name).eval()
+    sentences = make_sentences(*LENGTHS)
+    batch = net.represent(**make_input(sentences, longer=4))
+    assert batch.isfinite().all()
+    for row, sentence in enumerate(sentences):
+        assert_close(net.represent(**make_input([sentence]))[0], batch[row], atol=1e-5)
+    words = net.represent(**make_input([torch.tensor([n]) for n in range(4, 10)]))
+    assert words.std(0).max() > 1e-2
+
+
+@torch.no_grad()
+def test_without_alpha_distance_costs_nothing_and_with_it_does():
+    """Alpha 0 is the model without the mask: in the attention, the order of the words seen does not matter."""
+    x, lengths = torch.randn(1, 6, 12), torch.tensor([6])
+    swapped = x[:, [3, 1, 2, 0, 4, 5]]
+    for alpha, moved in ((0.0, False), (1.5, True)):
+        net = build(DISTANCE, distance_alpha=alpha).eval()
+        attention = net.encoder.forward_block.attention
+        change = (attention(x, lengths) - attention(swapped, lengths))[0, 4:].abs().max()
+        assert (change > 1e-3) == moved
+        assert moved or change < 1e-5
+
+
+@torch.no_grad()
+def test_alpha_of_almost_zero_is_the_model_without_the_mask():
+    plain, almost, published = (build(DISTANCE, distance_alpha=alpha).eval() for alpha in (0.0, 1e-8, 1.5))
+    batch = make_input(make_sentences(*LENGTHS))
+    assert_close(almost(**batch).logits, plain(**batch).logits, atol=1e-5)
+    assert (published(**batch).logits - plain(**batch).logits).abs().max() > 1e-3
+
+
+# ---- training and storage -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pairs_train_with_finite_gradients_everywhere(name):
+    net = build(name, make_task(pairs=True), dropout=0.2).train()
+    first, second = make_sentences(5, 1, 9, 1), make_sentences(1, 1, 4, 11, seed=1)
+    logits = net(**make_input(first), **make_input(second, prefix="pair")).logits
+    F.cross_entropy(logits, torch.tensor([0, 1, 2, 0])).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_checkpoint_is_read_back_and_holds_no_masks(name):
+    task = make_task(pairs=True)
+    net, other = build(name, task).eval(), build(name, task, seed=8).eval()
+    batch = {**make_input(make_sentences(5, 2)), **make_input(make_sentences(3, 4, seed=1), prefix="pair")}
+    file = io.BytesIO()
+    torch.save(net.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file), strict=True)
+    assert_close(other(**batch).logits, net(**batch).logits, atol=0, rtol=0)
+    assert set(net.state_dict()) == {key for key, _ in net.named_parameters()}
+
+
+def test_registered_models_are_ours():
+    assert MODEL_REGISTRY[DISTANCE] is DistanceAttentionNetworkModel
+    assert MODEL_REGISTRY[DIRECTIONAL] is DirectionalAttentionNetworkModel
+
+
+# ---- errors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {"encoder_attention_heads": 5},
+            "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 12 and 5; change one of them.",
+        ),
+        ({"encoder_attention_heads": 0}, "--encoder-attention-heads must be at least 1, but got 0."),
+        ({"encoder_ffn_embed_dim": 0}, "--encoder-ffn-embed-dim must be at least 1, but got 0."),
+        (
+            {"distance_alpha": -1.5},
+            "--distance-alpha must be a finite number of at least 0, but got -1.5; 0 switches the distance mask off.",
+        ),
+        (
+            {"distance_alpha": float("nan")},
+            "--distance-alpha must be a finite number of at least 0, but got nan; 0 switches the distance mask off.",
+        ),
+        ({"dropout": 1.0}, "--dropout must lie in [0, 1), but got 1.0."),
+    ],
+)
+def test_raises_error_that_names_the_flag(flags, sentence):
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        build(DISTANCE, **flags)
+
+
+def test_all_faults_are_reported_together():
+    with pytest.raises(ValueError, match=r"--dropout must lie(.|\n)*--distance-alpha must be"):
+        build(DISTANCE, dropout=-1.0, distance_alpha=float("inf"))
