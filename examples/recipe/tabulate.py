@@ -23,6 +23,9 @@ SHOWN = {
     "entity_f1": "entity F1",
     "accuracy": "accuracy",
     "macro_f1": "macro F1",
+    "f1": "F1",
+    "map": "MAP",
+    "mrr": "MRR",
     "mse": "MSE",
 }
 DECIMALS = {"mse": 4}  # of the others 2

@@ -1,30 +1,44 @@
 """How right labels, tags and numbers are: measures of scikit-learn, SciPy and seqeval."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 from scipy import stats
 from sklearn import metrics
 
 
-def score_labels(said: Sequence[str], true: Sequence[str]) -> dict[str, Any]:
+def score_labels(said: Sequence[str], true: Sequence[str], positive: Optional[str] = None) -> dict[str, Any]:
     """Measures of one label per sentence, or of the tags of all words in a row.
 
     Args:
         said: what the model says.
         true: what is right.
+        positive: the label whose own measures count, as those of duplicates do among pairs of questions.
 
     Returns:
-        "scores": ``accuracy`` and ``macro_f1`` (the mean over all labels that occur on either side), 0-100.
+        "scores": ``accuracy`` and ``macro_f1`` (the mean over all labels that occur on either side), 0-100; with
+        ``positive`` also ``f1``, ``precision`` and ``recall`` of that label.
         "per_class": ``precision``, ``recall``, ``f1`` (0-100) and ``count`` of each label.
         "confusion": rows are the right labels, columns those that were said, both in the order of "labels".
+
+    Raises:
+        ValueError: if ``positive`` is never right.
     """
     labels = sorted(set(said) | set(true))
+    if positive is not None and positive not in true:
+        raise ValueError(
+            f"--positive must be a label that is right at least once, but got {positive!r}; choose one of "
+            f"{', '.join(sorted(set(true)))}."
+        )
     parts = metrics.precision_recall_fscore_support(true, said, labels=labels, zero_division=0)
     precision, recall, f1, count = (part.tolist() for part in parts)
+    scores = {"accuracy": 100 * float(metrics.accuracy_score(true, said)), "macro_f1": 100 * float(np.mean(f1))}
+    if positive is not None:
+        i = labels.index(positive)
+        scores.update(f1=100 * f1[i], precision=100 * precision[i], recall=100 * recall[i])
     return {
-        "scores": {"accuracy": 100 * float(metrics.accuracy_score(true, said)), "macro_f1": 100 * float(np.mean(f1))},
+        "scores": scores,
         "labels": labels,
         "per_class": {
             label: {"precision": 100 * precision[i], "recall": 100 * recall[i], "f1": 100 * f1[i], "count": count[i]}

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple, Optional
 from muse_plugin.atomic_files import open_atomically
 from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
+from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.text_files import read_lines
 from muse_plugin.run_record import describe_run
 
+_RANKING_SIGNATURES = {"map": SIGNATURE, "mrr": SIGNATURE}
+_SIGNATURES = {"label": "labels", "tags": "tags", "numbers": "numbers"}
 # Of each kind of prediction, the score that buckets have.
 _MAIN = {"label": "accuracy", "tags": "accuracy", "numbers": "mse"}
 
@@ -28,17 +31,18 @@ class Predictions(NamedTuple):
         said: one per sentence.
         true: likewise.
         lengths: words of each sentence.
+        probabilities: of each label, for each sentence; None where the file has none.
     """
 
     kind: str
     said: list[Any]
     true: list[Any]
     lengths: list[int]
+    probabilities: list[Any]
 
     def take(self, members: Sequence[int]) -> "Predictions":
         """Those of some sentences."""
-        said, true, lengths = ([column[i] for i in members] for column in (self.said, self.true, self.lengths))
-        return Predictions(self.kind, said, true, lengths)
+        return Predictions(self.kind, *([column[i] for i in members] for column in self[1:]))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Score labels, tags or numbers that muse-plugin predict --split NAME --format jsonl wrote."
     parser.add_argument("predictions", type=Path, help="the file with predictions and right answers")
     parser.add_argument("--entities", action="store_true", help="tags are BIO: score entities as well (needs seqeval)")
+    parser.add_argument("--positive", metavar="LABEL", help="also F1, precision and recall of this label")
+    parser.add_argument(
+        "--group",
+        type=Path,
+        metavar="FILE",
+        help="rank by the probability of --positive: MAP and MRR over groups, such as the answers to one question; "
+        "FILE has a line for each prediction, those with the same line are a group; groups without a right answer are "
+        "left out; of answers with equal probability the wrong ones come first",
+    )
     parser.add_argument(
         "--versus",
         type=Path,
@@ -78,15 +91,26 @@ def run(args: argparse.Namespace) -> int:
     predictions = read_predictions(args.predictions)
     if args.entities and predictions.kind != "tags":
         raise ValueError(f"--entities is for tags, but {args.predictions} holds {predictions.kind}; drop the flag.")
-    result = score(predictions, args.entities)
+    if args.positive is not None and predictions.kind != "label":
+        raise ValueError(f"--positive is for labels, but {args.predictions} holds {predictions.kind}; drop the flag.")
+    if args.group is not None and args.positive is None:
+        raise ValueError(
+            f"--group ranks by the probability of one label, but got --group {args.group} alone; add --positive LABEL."
+        )
+    result = score(predictions, args.entities, args.positive)
+    if args.group is not None:
+        ranking = rank(predictions, args.positive, args.group, args.predictions)
+        result = {**result, **ranking, "scores": {**result["scores"], **ranking["scores"]}}
     if bounds is not None:
         result["length_buckets"] = score_buckets(predictions, bounds)
     if args.versus is not None:
         result["significance"] = compare(predictions, read_predictions(args.versus), args.versus)
     print(render(result, predictions))
     if args.output is not None:
-        signature = {"label": "labels", "tags": "tags", "numbers": "numbers"}[predictions.kind]
-        scores = {name: {"mean": round(value, 6), "signature": signature} for name, value in result["scores"].items()}
+        signatures = {**dict.fromkeys(result["scores"], _SIGNATURES[predictions.kind]), **_RANKING_SIGNATURES}
+        scores = {
+            name: {"mean": round(value, 6), "signature": signatures[name]} for name, value in result["scores"].items()
+        }
         record = {**result, "scores": scores, "num_sentences": len(predictions.said), "settings": settings}
         with open_atomically(args.output) as file:
             text = json.dumps({**record, **describe_run()}, indent=2, ensure_ascii=False)
@@ -103,7 +127,7 @@ def read_predictions(path: Path) -> Predictions:
     """
     kinds = ("label", "tags", "numbers")
     found: Optional[str] = None
-    said, true, lengths = [], [], []
+    said, true, lengths, probabilities = [], [], [], []
     for number, line in enumerate(read_lines(path, "the file of predictions"), start=1):
         try:
             entry = json.loads(line)
@@ -120,8 +144,9 @@ def read_predictions(path: Path) -> Predictions:
         said.append(row[0])
         true.append(row[1])
         lengths.append(row[2])
+        probabilities.append(entry.get("probabilities"))
     assert found is not None  # read_lines refuses an empty file
-    return Predictions(found, said, true, lengths)
+    return Predictions(found, said, true, lengths, probabilities)
 
 
 def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
@@ -133,17 +158,47 @@ def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
     return all(isinstance(entry, wanted) and not isinstance(entry, bool) for entry in (*said, *true))
 
 
-def score(predictions: Predictions, entities: bool = False) -> dict[str, Any]:
+def score(predictions: Predictions, entities: bool = False, positive: Optional[str] = None) -> dict[str, Any]:
     """All measures of the predictions; see ``label_scores``."""
     if predictions.kind == "numbers":
         return score_numbers(predictions.said, predictions.true)
     if predictions.kind == "label":
-        return score_labels(predictions.said, predictions.true)
+        return score_labels(predictions.said, predictions.true, positive)
     result = score_labels(_flatten(predictions.said), _flatten(predictions.true))
     if entities:
         found = score_entities(predictions.said, predictions.true)
         result = {**result, **found, "scores": {**found["scores"], **result["scores"]}}
     return result
+
+
+def rank(predictions: Predictions, positive: str, groups: Path, path: Path) -> dict[str, Any]:
+    """Measures of the order that the probability of one label gives; see ``ranking_scores``.
+
+    Args:
+        predictions: of labels.
+        positive: the label.
+        groups: a file with a line for each prediction; equal lines are a group.
+        path: the file of the predictions, for messages.
+
+    Raises:
+        ValueError: if the file has another number of lines, or a prediction has no probability of the label.
+    """
+    names = read_lines(groups, "--group")
+    if len(names) != len(predictions.said):
+        raise ValueError(
+            f"--group must have a line for each prediction, but {groups} has {len(names)} lines and {path} "
+            f"{len(predictions.said)}; make it from the same examples, in their order."
+        )
+    probabilities = []
+    for number, row in enumerate(predictions.probabilities, start=1):
+        value = row.get(positive) if isinstance(row, dict) else None
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+            raise ValueError(
+                f"--group needs the probability of {positive!r} for every prediction, but line {number} of {path} has "
+                f"{row!r:.80}; write it with muse-plugin predict --format jsonl, or choose another --positive."
+            )
+        probabilities.append(float(value))
+    return score_ranking(probabilities, [label == positive for label in predictions.true], names)
 
 
 def score_buckets(predictions: Predictions, bounds: Sequence[int]) -> dict[str, Any]:
@@ -194,6 +249,12 @@ def render(result: dict[str, Any], predictions: Predictions) -> str:
         f"{name} = {value:.4f}" if abs(value) <= 1 else f"{name} = {value:.2f}"
         for name, value in result["scores"].items()
     ]
+    if "ranking" in result:
+        count = result["ranking"]
+        lines.append(
+            f"map and mrr over {count['groups']:,} groups with {count['answers']:,} answers; {count['left_out']:,} "
+            "groups without a right answer left out"
+        )
     for title in ("per_class", "per_entity"):
         for label, row in result.get(title, {}).items():
             lines.append(

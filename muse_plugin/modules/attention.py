@@ -139,11 +139,12 @@ class SelfAttention(Branch):
             bias = _choose_bias(context.key_padding_bias, context.key_padding_mask, query.dtype)
             out, _ = attend(query, key, value, bias=bias, causal=context.causal, dropout=dropout)
             return merge_heads(out)
-        windows = self._describe(self.bias, context, key)
+        windows = self.describe(self.bias, context, key)
         out = window_attention(query, key, value, windows, context.key_padding_mask, dropout, self.window_backend)
         return merge_heads(out)
 
-    def _describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
+    def describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
+        """What heads may see of the sentences in ``context``, whose keys are ``key``, shape (B, H, S, D)."""
         lengths = context.lengths
         if lengths is None and context.key_padding_mask is not None:
             lengths = context.key_padding_mask.logical_not().sum(1)

@@ -79,16 +79,11 @@ class MultiScaleLayer(nn.Module):
         Returns:
             Shape (B, T, C). Rows at padding are finite and otherwise unspecified.
         """
-        seeing = (self.num_heads - self.silent_heads) * self.head_dim
-        unread = 2 * self.silent_heads * self.head_dim
-        projected = F.linear(x, self.in_proj.weight[unread:], self.in_proj.bias[unread:])
-        query, key, value = torch.split(projected, [seeing, seeing, self.num_heads * self.head_dim], dim=-1)
-        if self.query_gain != 1.0:
-            query = query * self.query_gain
+        query, key, value = self.project(x)
         out = window_attention(
-            split_heads(query, self.num_heads - self.silent_heads),
-            split_heads(key, self.num_heads - self.silent_heads),
-            split_heads(value, self.num_heads),
+            query,
+            key,
+            value,
             self.windows(lengths),
             key_padding_mask,
             self.attention_dropout if self.training else 0.0,
@@ -96,6 +91,17 @@ class MultiScaleLayer(nn.Module):
         update = torch.relu(self.out_proj(merge_heads(out)))
         result: Tensor = self.layer_norm(x + dropout(update, self.dropout, self.training))
         return result
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of states (B, T, C), each (B, H, T, D); silent heads have values only."""
+        seeing = (self.num_heads - self.silent_heads) * self.head_dim
+        unread = 2 * self.silent_heads * self.head_dim
+        projected = F.linear(x, self.in_proj.weight[unread:], self.in_proj.bias[unread:])
+        query, key, value = torch.split(projected, [seeing, seeing, self.num_heads * self.head_dim], dim=-1)
+        if self.query_gain != 1.0:
+            query = query * self.query_gain
+        heads = self.num_heads - self.silent_heads
+        return split_heads(query, heads), split_heads(key, heads), split_heads(value, self.num_heads)
 
     def extra_repr(self) -> str:
         """Sizes for ``print(model)``."""

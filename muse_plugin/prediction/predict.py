@@ -174,6 +174,57 @@ def _write_json(answer: Answer, labels: Sequence[str], predicts: str) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
+class LoadedModel(NamedTuple):
+    """A sentence model as its checkpoint has it.
+
+    Attributes:
+        model: the model, on the CPU.
+        task: its task.
+        settings: how text becomes words.
+        cfg: the model's own settings, as stored.
+    """
+
+    model: torch.nn.Module
+    task: Any
+    settings: TextSettings
+    cfg: Any
+
+
+def load_sentence_model(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> LoadedModel:
+    """Loads a checkpoint, its dictionaries and its text settings.
+
+    Args:
+        path: a checkpoint, or a folder with one.
+        data: the folder of the prepared data; None for the one that the model was trained on.
+
+    Raises:
+        FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
+        ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
+    """
+    checkpoint = find_checkpoint(Path(path))
+    overrides = {} if data is None else {"data": str(data)}
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides)
+    except Exception:
+        load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
+        raise
+    if not str(state["cfg"]["task"]["_name"]).startswith(("muse_sentence", "muse_sequence", "head_wise")):
+        raise ValueError(
+            f"this command needs a model of sentences, but {checkpoint} was trained with --task "
+            f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
+        )
+    folder = Path(state["cfg"]["task"]["data"])
+    settings = load_text_settings(folder)
+    try:
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides, state=state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the data in {folder} must be those that {checkpoint} was trained with, but loading the model gave: "
+            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
+        ) from error
+    return LoadedModel(model, task, settings, state["cfg"]["model"])
+
+
 class Predictor:
     """A sentence model with its task and the settings of its text.
 
@@ -220,28 +271,8 @@ class Predictor:
             FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
             ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
         """
-        checkpoint = find_checkpoint(Path(path))
-        overrides = {} if data is None else {"data": str(data)}
-        try:
-            state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides)
-        except Exception:
-            load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
-            raise
-        if not str(state["cfg"]["task"]["_name"]).startswith(("muse_sentence", "muse_sequence")):
-            raise ValueError(
-                f"predict needs a model of sentences, but {checkpoint} was trained with --task "
-                f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
-            )
-        folder = Path(state["cfg"]["task"]["data"])
-        settings = load_text_settings(folder)
-        try:
-            (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides, state=state)
-        except RuntimeError as error:
-            raise ValueError(
-                f"the data in {folder} must be those that {checkpoint} was trained with, but loading the model gave: "
-                f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
-            ) from error
-        return cls(model, task, settings, *options)
+        loaded = load_sentence_model(path, data)
+        return cls(loaded.model, loaded.task, loaded.settings, *options)
 
     def answer(self, lines: Sequence[str], first_line: int = 1) -> list[Answer]:
         """Answers raw lines, in their order.
@@ -290,10 +321,14 @@ class Predictor:
                 logger.warning("line %d has %d words; only the first %d are read.", number, len(words), self.max_words)
                 words = words[: self.max_words]
             texts.append(words)
-            unknown = self.task.source_dictionary.unk()
-            self.words += len(words)
-            self.unknown_words += sum(self.task.source_dictionary.index(word) == unknown for word in words)
+            self.count_words(words)
         return texts
+
+    def count_words(self, words: Sequence[str]) -> None:
+        """Counts words, and those that the dictionary does not have, for ``report_unknown_words``."""
+        dictionary, piece = self.task.source_dictionary, self.settings.unknown_piece
+        self.words += len(words)
+        self.unknown_words += sum(word == piece or dictionary.index(word) == dictionary.unk() for word in words)
 
     def answer_split(self, split: str) -> list[Answer]:
         """Answers all sentences of a prepared split, in their order, with the right answers.

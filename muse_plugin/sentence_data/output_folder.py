@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TextSettingsError, load_text_settings
+from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME
 
 # What a data set may hold, whoever made it; a folder with anything else is never replaced.
 DATA_NAMES = frozenset(
-    {"input0", "input1", "label", "characters0", "characters1", "word_vectors.txt", FILE_NAME, "preprocess.log"}
+    {
+        *("input0", "input1", "label", "characters0", "characters1"),
+        *("word_vectors.txt", VOCABULARY_NAME, FILE_NAME, "preprocess.log"),
+    }
 )
 
 
@@ -47,14 +51,16 @@ def check_output(output: Path, arguments: Mapping[str, Any], overwrite: bool) ->
             f"--output must name a new or an empty folder, but {output} holds {', '.join(names[:3])} and no "
             f"{FILE_NAME} that says how they were made; name another folder or give --overwrite."
         ) from error
-    if earlier != arguments:
+    differences = _describe_differences(earlier, arguments)
+    if differences:
         raise FileExistsError(
             f"--output must name a new folder or one made with the same settings, but {output} was made with others "
-            f"({_describe_differences(earlier, arguments)}); name another folder or give --overwrite."
+            f"({differences}); name another folder or give --overwrite."
         )
 
 
 def _describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    # A flag that an earlier version did not have was not given.
     names = [name for name in {**earlier, **now} if earlier.get(name) != now.get(name)]
     return "; ".join(f"--{name.replace('_', '-')} was {earlier.get(name)} and is {now.get(name)}" for name in names)
 

@@ -1,6 +1,7 @@
 """The steps of ``muse-plugin prepare-text``, from files of examples to a filled folder."""
 
 import argparse
+import dataclasses
 import re
 import shutil
 from collections import Counter
@@ -25,6 +26,7 @@ from muse_plugin.sentence_data.vocabulary import (
     load_dictionary,
     measure_share,
 )
+from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, build_piece_dictionary
 
 
 def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
@@ -150,21 +152,28 @@ class Preparation:
         self.report.append(describe_labels({label: counts[label] for label in known}, self.settings.tags))
 
     def _write_inputs(self, splits: list[_Split]) -> Dictionary:
-        if self.earlier:
-            dictionary = load_dictionary(self.args.dict_from / "input0" / "dict.txt")
-        else:
-            counted = splits if self.args.vocabulary_from == "all" else splits[:1]
-            total: Counter[str] = sum((split.counts.words for split in counted), Counter())
-            dictionary = build_dictionary(total, self.args.threshold, self.args.max_words)
+        dictionary = self._choose_dictionary(splits)
         self._binarise("input", dictionary, [split.files for split in splits])
+        unknown_ids = {dictionary.unk(), dictionary.index(self.settings.unknown_piece or dictionary.unk_word)}
         unknown = {
-            split.files.name: measure_share(split.counts.words, lambda word: dictionary.index(word) == dictionary.unk())
+            split.files.name: measure_share(split.counts.words, lambda word: dictionary.index(word) in unknown_ids)
             for split in splits
         }
         counts = {split.files.name: split.counts for split in splits}
         self.report += describe_splits(counts, unknown, self.settings.pair)
         self.report.append(f"vocabulary: {len(list_words(dictionary)):,} words, {len(dictionary):,} rows")
         return dictionary
+
+    def _choose_dictionary(self, splits: list[_Split]) -> Dictionary:
+        if self.earlier:
+            return load_dictionary(self.args.dict_from / "input0" / "dict.txt")
+        if self.settings.tokenizer == "wordpiece":
+            source, copy = self.args.bert_dir / VOCABULARY_NAME, self.folder / VOCABULARY_NAME
+            shutil.copyfile(source, copy)  # new text is cut with it, wherever the model of BERT is by then
+            return build_piece_dictionary(copy)
+        counted = splits if self.args.vocabulary_from == "all" else splits[:1]
+        total: Counter[str] = sum((split.counts.words for split in counted), Counter())
+        return build_dictionary(total, self.args.threshold, self.args.max_words)
 
     def _write_characters(self, splits: list[SplitFiles]) -> None:
         if self.earlier:
@@ -206,12 +215,13 @@ class Preparation:
         self.report += describe_coverage(shares, len(kept), len(vocabulary), vectors.shape[1])
 
     def _write_settings(self, words: Dictionary, splits: list[_Split]) -> None:
+        source = VOCABULARY_NAME if self.settings.tokenizer == "wordpiece" else self.args.vocabulary_from
         vocabulary: dict[str, Any] = {
             "threshold": self.earlier.vocabulary["threshold"] if self.earlier else self.args.threshold,
             "size": len(words),
-            "from": "earlier" if self.earlier else self.args.vocabulary_from,
+            "from": "earlier" if self.earlier else source,
         }
-        described = {
+        described: dict[str, dict[str, Union[int, str]]] = {
             split.files.name: {
                 "sentences": split.counts.sentences,
                 "words": split.counts.running,
@@ -219,5 +229,5 @@ class Preparation:
             }
             for split in splits
         }
-        content = {**vars(self.settings), "splits": described, "vocabulary": vocabulary}
-        save_text_settings(TextSettings(**content), self.folder)
+        settings = dataclasses.replace(self.settings, splits=described, vocabulary=vocabulary)
+        save_text_settings(settings, self.folder)

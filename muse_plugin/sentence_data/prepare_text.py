@@ -2,8 +2,9 @@
 
 The folder holds ``input0`` (and ``input1`` for pairs), ``label`` and perhaps ``characters0`` (and ``characters1``),
 each with ``dict.txt`` and fairseq's binary files, as ``fairseq-preprocess --only-source`` makes them, and ``text.json``
-(see ``text_settings.py``). Each example goes through ``corpus_formats.py``, ``labelled_sentences.py``,
-``split_files.py`` and ``vocabulary.py``, in this order, and is never held in memory longer than that takes.
+(see ``text_settings.py``); for word pieces also ``vocab.txt`` (see ``word_pieces.py``). Each example goes through
+``corpus_formats.py``, ``labelled_sentences.py``, ``split_files.py`` and ``vocabulary.py``, in this order, and is never
+held in memory longer than that takes.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from muse_plugin.sentence_data.output_folder import build_folder, check_output
 from muse_plugin.sentence_data.preparation import Preparation, list_files, parse_part
 from muse_plugin.sentence_data.text_lines import check_file
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings
+from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
 
 # Flags that say where to, not what: the same data set results whatever they are.
 _WITHOUT_EFFECT = ("output", "overwrite")
@@ -42,8 +44,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--empty", choices=("refuse", "skip"), default="refuse", help="for examples with an empty text")
     add("--valid-from-train", metavar="SHARE|COUNT", help="validate on a random part of --train: 0.1 or 1000")
     add("--seed", type=int, default=1, help="chooses the part of --valid-from-train (default: 1)")
-    add("--lower-case", action="store_true", help="lower-case all texts")
-    add("--tokenizer", choices=TOKENIZERS, default="none", help="none: words are separated by spaces (default: none)")
+    add(
+        "--lower-case",
+        action=argparse.BooleanOptionalAction,
+        help="lower-case all texts (default: no; word pieces: as the files in --bert-dir say, or as the vocabulary is)",
+    )
+    add(
+        "--tokenizer",
+        choices=TOKENIZERS,
+        default="none",
+        help="none: words are separated by spaces; wordpiece: BERT's word pieces (default: none)",
+    )
+    add("--bert-dir", type=Path, metavar="DIR", help=f"folder of a BERT model, whose {VOCABULARY_NAME} has the pieces")
     add("--language", default="en", help="two-letter code for Moses' rules (default: en)")
     add("--characters", action="store_true", help="also write the characters of the words")
     add("--threshold", type=int, default=0, metavar="N", help="words seen fewer than N times are unknown")
@@ -75,8 +87,9 @@ def run(args: argparse.Namespace) -> int:
     """
     corpus_format = parse_format(args.format, args.header, args.conllu)
     _check_flags(args, corpus_format)
+    rules, report = _choose_pieces(args)
     settings = TextSettings(
-        lower_case=args.lower_case,
+        lower_case=rules.lower_case,
         tokenizer=args.tokenizer,
         language=args.language,
         numbers=args.numbers,
@@ -85,13 +98,25 @@ def run(args: argparse.Namespace) -> int:
         characters=args.characters,
         format=args.format,
         arguments=_list_arguments(args),
+        strip_accents=rules.strip_accents,
+        split_chinese=rules.split_chinese,
+        vocabulary_folder=args.bert_dir,
     )
     earlier = _load_earlier(args.dict_from, settings) if args.dict_from else None
     check_output(args.output, settings.arguments, args.overwrite)
     with build_folder(args.output) as folder:
         lines = Preparation(args, corpus_format, settings, earlier, folder).run()
-    sys.stdout.write("\n".join([*lines, f"written to {args.output}"]) + "\n")
+    sys.stdout.write("\n".join([*report, *lines, f"written to {args.output}"]) + "\n")
     return 0
+
+
+def _choose_pieces(args: argparse.Namespace) -> tuple[PieceRules, list[str]]:
+    """How text is cased and cut, and what the report says of it."""
+    if args.tokenizer != "wordpiece":
+        return PieceRules(bool(args.lower_case), strip_accents=False, split_chinese=True), []
+    rules, source = choose_rules(args.bert_dir, args.lower_case)
+    casing = "uncased" if rules.lower_case else "cased"
+    return rules, [f"word pieces of {args.bert_dir / VOCABULARY_NAME}, {casing} as {source} has it"]
 
 
 def _list_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -103,7 +128,10 @@ def _list_arguments(args: argparse.Namespace) -> dict[str, Any]:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     names = vars(parser.parse_args(["--train", "", "--output", ""]))
-    return {name: plain(getattr(args, name)) for name in names if name not in _WITHOUT_EFFECT}
+    arguments = {name: plain(getattr(args, name)) for name in names if name not in _WITHOUT_EFFECT}
+    if args.tokenizer != "wordpiece":
+        arguments["lower_case"] = bool(args.lower_case)  # as ever; only word pieces have a third way
+    return arguments
 
 
 def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
@@ -119,6 +147,7 @@ def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
             raise ValueError(f"{flag} must be at least 0, but got {value}; 0 keeps all words.")
     if not re.fullmatch(r"[a-z]{2,3}", args.language):
         raise ValueError(f"--language must be a code such as en, but got {args.language!r}.")
+    _check_word_pieces(args)
     if corpus_format.tags:
         for flag, value in (("--tokenizer", args.tokenizer != "none"), ("--numbers", args.numbers)):
             if value:
@@ -142,6 +171,33 @@ def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
         check_file(path, flag)
     if args.word_vectors:
         check_file(args.word_vectors, "--word-vectors")
+
+
+def _check_word_pieces(args: argparse.Namespace) -> None:
+    if args.tokenizer != "wordpiece":
+        if args.bert_dir:
+            raise ValueError(
+                f"--bert-dir is for word pieces, but got --tokenizer {args.tokenizer}; give --tokenizer wordpiece or "
+                "drop --bert-dir."
+            )
+        return
+    if not args.bert_dir:
+        raise ValueError(
+            f"--tokenizer wordpiece needs the folder of a BERT model, which holds {VOCABULARY_NAME}, but --bert-dir is "
+            "not given; add it."
+        )
+    given = {
+        "--threshold": args.threshold,
+        "--max-words": args.max_words,
+        "--vocabulary-from": args.vocabulary_from != "train",
+        "--dict-from": args.dict_from,
+    }
+    contradicting = [flag for flag, value in given.items() if value]
+    if contradicting:
+        raise ValueError(
+            f"with --tokenizer wordpiece all entries of {VOCABULARY_NAME} are the dictionary and nothing is counted, "
+            f"but got {', '.join(contradicting)}; drop what contradicts it."
+        )
 
 
 def _load_earlier(folder: Path, settings: TextSettings) -> TextSettings:

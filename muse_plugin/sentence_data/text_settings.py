@@ -4,6 +4,7 @@ The steps for a line: clean it (white space of every kind is a space, control ch
 characters vanish), split it at spaces or tokenise it with Moses' rules, lower-case it on request, and make harmless
 what would read as a special symbol of a dictionary. The rule for the last: ``<s>``, ``</s>``, ``<pad>`` and ``<mask>``
 in a text are written ``&lt;s&gt;`` and so on, ordinary words; ``<unk>`` stays and is what it says, an unknown word.
+Word pieces are a way of their own: BERT's (see ``word_pieces.py``), with the vocabulary beside ``text.json``.
 """
 
 import functools
@@ -11,19 +12,23 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.sentence_data.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME, PieceRules, WordPieces
 from muse_plugin.text_streams import clean_line
 
 FILE_NAME = "text.json"
-FORMAT_VERSION = 1
-TOKENIZERS = ("none", "moses")
+TOKENIZERS = ("none", "moses", "wordpiece")
+# Version 2 adds word pieces; a file is of the lowest version that can say what it has to.
+FORMAT_VERSIONS = {1: ("none", "moses"), 2: TOKENIZERS}
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 WORD_BOUNDARY = "\u2581"  # stands between the characters of one word and those of the next
 
 _HARMLESS = {symbol: f"&lt;{symbol[1:-1]}&gt;" for symbol in SPECIAL_SYMBOLS if symbol != "<unk>"}
 _SPLIT_FIELDS: dict[str, type] = {"sentences": int, "words": int, "file": str}
+_PIECE_FIELDS = ("strip_accents", "split_chinese")  # since version 2
+_NOT_STORED = ("vocabulary_folder",)
 _VOCABULARY_FIELDS: dict[str, type] = {"threshold": int, "size": int, "from": str}
 
 
@@ -62,7 +67,7 @@ class TextSettings:
 
     Attributes:
         lower_case: whether words are lower-cased.
-        tokenizer: ``none`` (split at white space) or ``moses``.
+        tokenizer: ``none`` (split at white space), ``moses`` or ``wordpiece``.
         language: two-letter code that selects Moses' rules.
         numbers: whether labels are numbers in ``label/SPLIT.label``.
         tags: whether each word has a label.
@@ -71,8 +76,11 @@ class TextSettings:
         format: the value of ``--format``.
         splits: for each split its ``sentences`` and ``words`` (of both texts) and the name of the ``file`` it is from.
         vocabulary: ``threshold``, ``size`` of the dictionary with its special symbols, and what it was counted
-            ``from``: ``train``, ``all`` or ``earlier`` (taken from an earlier data set).
+            ``from``: ``train``, ``all``, ``earlier`` (taken from an earlier data set) or ``vocab.txt`` (word pieces).
         arguments: all flags that the result depends on, as they were given.
+        strip_accents: whether accents are taken off before a text is cut into word pieces.
+        split_chinese: whether each Chinese character is a word before a text is cut into word pieces.
+        vocabulary_folder: where ``vocab.txt`` lies, for word pieces; the folder that the settings were loaded from.
 
     Raises:
         ValueError: if ``tokenizer`` is unknown.
@@ -89,6 +97,9 @@ class TextSettings:
     splits: Mapping[str, Mapping[str, Union[int, str]]] = field(default_factory=dict)
     vocabulary: Mapping[str, Union[int, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    strip_accents: bool = False
+    split_chinese: bool = True
+    vocabulary_folder: Optional[Path] = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.tokenizer not in TOKENIZERS:
@@ -96,12 +107,30 @@ class TextSettings:
                 f"the tokenizer must be one of {', '.join(TOKENIZERS)}, but got {self.tokenizer!r}; choose one."
             )
 
+    @property
+    def unknown_piece(self) -> Optional[str]:
+        """What an unknown word is cut into: a word of the dictionary; None if there are no word pieces."""
+        return UNKNOWN_PIECE if self.tokenizer == "wordpiece" else None
+
+    @functools.cached_property
+    def _word_pieces(self) -> WordPieces:
+        if self.vocabulary_folder is None:
+            raise TextSettingsError(
+                f"word pieces need the folder of {VOCABULARY_NAME}, but these settings have none; load them from the "
+                "folder of the data, or give vocabulary_folder."
+            )
+        rules = PieceRules(self.lower_case, self.strip_accents, self.split_chinese)
+        return WordPieces(self.vocabulary_folder / VOCABULARY_NAME, rules)
+
     def split_words(self, line: str) -> list[str]:
         """Returns the words of a raw text as the data set has them; an empty list if there is nothing but space.
 
         Raises:
-            ImportError: if the tokenizer is ``moses`` and sacremoses is missing.
+            ImportError: if the tokenizer is ``moses`` or ``wordpiece`` and its package is missing.
+            FileNotFoundError: if the tokenizer is ``wordpiece`` and its vocabulary is missing.
         """
+        if self.tokenizer == "wordpiece":
+            return self._word_pieces.split(line)
         line = clean_line(line)
         if self.tokenizer == "moses":
             # Once more, in case the tokeniser's output has white space within a token.
@@ -124,7 +153,10 @@ class TextSettings:
 
 def save_text_settings(settings: TextSettings, folder: Union[str, Path]) -> None:
     """Writes ``text.json`` into an existing folder."""
-    content = {"format_version": FORMAT_VERSION, **asdict(settings)}
+    version = min(version for version, known in FORMAT_VERSIONS.items() if settings.tokenizer in known)
+    left_out = _NOT_STORED if version > 1 else (*_NOT_STORED, *_PIECE_FIELDS)
+    stored = {name: value for name, value in asdict(settings).items() if name not in left_out}
+    content = {"format_version": version, **stored}
     with open_atomically(Path(folder) / FILE_NAME) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode("utf-8"))
 
@@ -156,26 +188,32 @@ def load_text_settings(folder: Union[str, Path]) -> TextSettings:
             f"{path} must hold a JSON object, but got a {type(content).__name__}; prepare the data again."
         )
     version = content.pop("format_version", None)
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version not in FORMAT_VERSIONS:
         raise TextSettingsError(
-            f"{path} must have format_version {FORMAT_VERSION}, but got {version!r}; prepare the data again with this "
-            "version of muse_plugin, or use the version that wrote it."
+            f"{path} must have format_version {' or '.join(map(str, FORMAT_VERSIONS))}, but got {version!r}; prepare "
+            "the data again with this version of muse_plugin, or use the version that wrote it."
         )
-    faults = _find_faults(content)
+    faults = _find_faults(content, version)
     if faults:
         raise TextSettingsError(f"{path} must be as prepare-text wrote it, but {'; '.join(faults)}; copy it again.")
-    return TextSettings(**content)
+    return TextSettings(**content, vocabulary_folder=Path(folder))
 
 
-def _find_faults(content: dict[str, Any]) -> list[str]:
-    kinds = {entry.name: entry.type if entry.type in (bool, str) else dict for entry in fields(TextSettings)}
+def _find_faults(content: dict[str, Any], version: int) -> list[str]:
+    unknown = _NOT_STORED if version > 1 else (*_NOT_STORED, *_PIECE_FIELDS)
+    kinds = {
+        entry.name: entry.type if entry.type in (bool, str) else dict
+        for entry in fields(TextSettings)
+        if entry.name not in unknown
+    }
     faults = _compare_fields(content, kinds, "")
     if not faults:
         for name, split in content["splits"].items():
             faults += _compare_fields(split, _SPLIT_FIELDS, f"splits.{name}.")
         faults += _compare_fields(content["vocabulary"], _VOCABULARY_FIELDS, "vocabulary.")
-        if content["tokenizer"] not in TOKENIZERS:
-            faults.append(f"'tokenizer' must be one of {', '.join(TOKENIZERS)} but is {content['tokenizer']!r}")
+        known = FORMAT_VERSIONS[version]
+        if content["tokenizer"] not in known:
+            faults.append(f"'tokenizer' must be one of {', '.join(known)} but is {content['tokenizer']!r}")
     return faults
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -11,7 +12,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, open_dict
 
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
@@ -185,9 +186,14 @@ class SentenceTask(FairseqTask):
         return SentenceDataset(columns, self.dictionary.pad(), padding)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Builds the model; word vectors are read from files only if there is no checkpoint that has them."""
+        """Builds the model; what it needs is read from files only if there is no checkpoint that has it."""
         self.loads_checkpoint = from_checkpoint
-        return super().build_model(cfg, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
+        kept = getattr(model, "kept_flags", {})
+        with open_dict(cfg) if isinstance(cfg, DictConfig) else nullcontext():
+            for name, value in kept.items():
+                setattr(cfg, name, value)
+        return model
 
     def max_positions(self) -> None:
         """Texts have been cut to ``--max-words``: nothing is left to refuse."""

@@ -6,6 +6,7 @@ import pytest
 
 from muse_plugin import cli
 from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
+from muse_plugin.evaluation.ranking_scores import score_ranking
 
 
 def write(path, kind, said, true, lengths=None):
@@ -13,6 +14,28 @@ def write(path, kind, said, true, lengths=None):
     lines = [json.dumps({kind: a, "target": b, "length": n}) for a, b, n in zip(said, true, lengths, strict=True)]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def write_answers(folder, answers):
+    """Predictions and groups out of (group, probability of yes, right label) of each answer."""
+    rows = [
+        {"label": "yes" if p > 0.5 else "no", "probabilities": {"no": 1 - p, "yes": p}, "target": label, "length": 2}
+        for _, p, label in answers
+    ]
+    (folder / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "groups").write_text("".join(f"{group}\n" for group, _, _ in answers))
+    return ["score-labels", str(folder / "p.jsonl"), "--positive", "yes", "--group", str(folder / "groups")]
+
+
+# Ranks of right answers: 2 and 3 of 3 in "a", 1 of 2 in "b"; "c" has none. Groups need not stand together.
+ANSWERS = [
+    ("a", 0.9, "no"),
+    ("b", 0.8, "yes"),
+    ("a", 0.7, "yes"),
+    ("a", 0.2, "yes"),
+    ("c", 0.9, "no"),
+    ("b", 0.1, "no"),
+]
 
 
 def test_labels_are_scored_as_counted_by_hand():
@@ -41,6 +64,37 @@ def test_numbers_are_scored_over_all_of_them():
     assert score_numbers([[1.0], [1.0]], [[1.0], [3.0]])["scores"]["pearson"] == 0.0
 
 
+def test_the_positive_label_has_its_own_measures():
+    # yes: said 3 times, right 4 times, both twice
+    said, true = ["yes", "yes", "yes", "no", "no"], ["yes", "yes", "no", "yes", "yes"]
+    scores = score_labels(said, true, positive="yes")["scores"]
+    assert list(scores) == ["accuracy", "macro_f1", "f1", "precision", "recall"]
+    assert scores == pytest.approx(
+        {"accuracy": 40.0, "macro_f1": 400 / 14, "f1": 400 / 7, "precision": 200 / 3, "recall": 50.0}
+    )
+    with pytest.raises(ValueError, match="right at least once, but got 'maybe'; choose one of no, yes"):
+        score_labels(said, true, positive="maybe")
+
+
+def test_answers_are_ranked_as_counted_by_hand():
+    groups, probabilities, labels = zip(*ANSWERS, strict=True)
+    result = score_ranking(probabilities, [label == "yes" for label in labels], groups)
+    # a: (1/2 + 2/3) / 2 = 7/12 and 1/2; b: 1 and 1
+    assert result["scores"] == pytest.approx({"map": 100 * (7 / 12 + 1) / 2, "mrr": 75.0})
+    assert result["ranking"] == {"groups": 2, "answers": 5, "left_out": 1}
+
+
+def test_of_equal_probabilities_the_wrong_answers_come_first():
+    for right in ([True, False, False], [False, False, True]):
+        scores = score_ranking([0.5, 0.5, 0.5], right, ["q"] * 3)["scores"]
+        assert scores == pytest.approx({"map": 100 / 3, "mrr": 100 / 3})
+
+
+def test_ranking_without_any_right_answer_is_refused():
+    with pytest.raises(ValueError, match="needs a group with a right answer, but none of 2 groups has one; check"):
+        score_ranking([0.1, 0.2], [False, False], ["a", "b"])
+
+
 def test_mcnemar_counts_decisions_of_which_one_is_right():
     assert compare_decisions([True] * 8 + [False], [False] * 8 + [True])["p_value"] == pytest.approx(20 / 512)
     assert compare_decisions([True, False], [True, False]) == {"only_this": 0, "only_other": 0, "p_value": 1.0}
@@ -60,6 +114,41 @@ def test_command_prints_scores_by_length_and_writes_settings(tmp_path, capsys):
     assert record["settings"] == {"seed": 3}
     assert record["scores"]["accuracy"]["mean"] == pytest.approx(66.666667)
     assert {"versions", "hardware", "git", "per_class", "significance", "length_buckets"} <= set(record)
+
+
+def test_command_ranks_the_answers_to_each_question(tmp_path, capsys):
+    command = [*write_answers(tmp_path, ANSWERS), "--length-buckets", "5", "--output", str(tmp_path / "r.json")]
+    assert cli.main(command) == 0
+    printed = capsys.readouterr().out
+    # said yes: 4, of which 2 are right; right: 3
+    for line in ("accuracy = 50.00", "f1 = 57.14", "precision = 50.00", "recall = 66.67", "map = 79.17", "mrr = 75.00"):
+        assert line in printed
+    assert "map and mrr over 2 groups with 5 answers; 1 groups without a right answer left out" in printed
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["scores"]["map"] == {
+        "mean": pytest.approx(79.166667),
+        "signature": "ranking|groups:with a right answer|ties:wrong first",
+    }
+    assert record["scores"]["f1"]["signature"] == "labels"
+    assert record["ranking"] == {"groups": 2, "answers": 5, "left_out": 1}
+
+
+def test_what_cannot_be_ranked_is_refused(tmp_path, capsys):
+    command = write_answers(tmp_path, ANSWERS)
+    assert cli.main([*command[:2], *command[4:]]) == 2
+    assert "--group ranks by the probability of one label, but got --group" in capsys.readouterr().err
+    (tmp_path / "groups").write_text("a\nb\n")
+    assert cli.main(command) == 2
+    assert "--group must have a line for each prediction, but" in (error := capsys.readouterr().err)
+    assert "groups has 2 lines and" in error
+    (tmp_path / "groups").write_text("a\n")
+    for row in ({}, {"probabilities": {"no": 1.0}}, {"probabilities": {"yes": 2}}, {"probabilities": {"yes": True}}):
+        (tmp_path / "p.jsonl").write_text(json.dumps({"label": "no", "target": "yes", "length": 1, **row}) + "\n")
+        assert cli.main(command) == 2
+        assert "needs the probability of 'yes' for every prediction, but line 1 of" in capsys.readouterr().err
+    tags = write(tmp_path / "t.jsonl", "tags", [["O"]], [["O"]])
+    assert cli.main(["score-labels", str(tags), "--positive", "O"]) == 2
+    assert "--positive is for labels, but" in capsys.readouterr().err
 
 
 def test_tags_are_scored_word_by_word_and_as_entities(tmp_path, capsys):

@@ -106,8 +106,13 @@ def test_missing_settings_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "must have format_version 1, but got 2"),
-        ({"format_version": ...}, "must have format_version 1, but got None"),
+        ({"format_version": 3}, "must have format_version 1 or 2, but got 3"),
+        ({"format_version": ...}, "must have format_version 1 or 2, but got None"),
+        ({"format_version": True}, "must have format_version 1 or 2, but got True"),
+        ({"format_version": 2}, "'strip_accents' is missing; 'split_chinese' is missing"),
+        ({"tokenizer": "wordpiece"}, "'tokenizer' must be one of none, moses but is 'wordpiece'"),
+        ({"strip_accents": True}, "'strip_accents' is unknown"),
+        ({"vocabulary_folder": "/elsewhere"}, "'vocabulary_folder' is unknown"),
         ({"lower_case": "no"}, "'lower_case' must be bool but is 'no'"),
         ({"language": ...}, "'language' is missing"),
         ({"truecase": True}, "'truecase' is unknown"),
@@ -137,5 +142,5 @@ def test_settings_that_are_no_json_object_are_refused(tmp_path, content, message
 
 
 def test_an_unknown_tokenizer_is_refused():
-    with pytest.raises(TextSettingsError, match="tokenizer must be one of none, moses, but got 'spacy'; choose one"):
+    with pytest.raises(TextSettingsError, match="must be one of none, moses, wordpiece, but got 'spacy'; choose one"):
         TextSettings(lower_case=False, tokenizer="spacy", language="en")

@@ -1,0 +1,89 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
+# What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+# shellcheck source=examples/recipe/sentence_recipe.sh
+. "$here/../recipe/sentence_recipe.sh"
+recipe=head_wise_match
+encoders="bert transformer multi_scale muse"
+
+if [[ -n "${MODEL:-}${MODELS:-}" ]]; then
+  fail "the models of this recipe are named by ENCODER (one or more of $encoders), but MODEL or MODELS is set to '${MODELS:-${MODEL:-}}'."
+fi
+for name in ${ENCODER:-bert}; do
+  [[ " $encoders " == *" $name "* ]] || fail "ENCODER must be one or more of $encoders, but has '$name'."
+done
+MODELS=${ENCODER:-bert} start_sentence_recipe head_wise_match "$encoders"
+
+dataset=${DATASET:-snli}
+datasets="snli mnli qqp qqp-small squad_binary mrpc sick qnli qnli-small wikiqa"
+[[ " $datasets " == *" $dataset "* && "$dataset" != *' '* ]] || fail "DATASET must be one of $datasets, but is '$dataset'."
+raw_dir=${RAW_DIR:-$work_dir/raw/$dataset} # data sets have files of the same name
+text_dir=$work_dir/$dataset/data
+
+# Word pieces of a text; BERT adds [CLS] and [SEP], so texts have 64 and 384 pieces at most, as published.
+max_pieces=62
+if [[ "$dataset" == squad_binary ]]; then max_pieces=382; fi
+
+# What is compared, one system a line: match, aggregation, levels, hierarchy ("-" has no meaning for it).
+case "${TABLE:-}" in
+  "") ;;
+  2) systems=("classic - - -" "element max last 1" "element max all 1") ;;
+  4) systems=("cosine concat all 1" "bilinear concat all 1" "element concat all 1" "element concat all 0" "element max all 1") ;;
+  *) fail "TABLE must be 2 or 4, the paper's tables, but is '$TABLE'." ;;
+esac
+given=${MATCH:-}${AGGREGATION:-}${LEVELS:-}${HIERARCHY:-}
+if [[ -n "${TABLE:-}" && -n "$given" ]]; then
+  fail "TABLE=$TABLE names all its systems, so MATCH, AGGREGATION, LEVELS and HIERARCHY must not be set; unset TABLE or them."
+fi
+if [[ -z "${TABLE:-}" ]]; then
+  case "${MATCH:-element}" in
+    classic)
+      [[ "$given" == classic ]] || fail "MATCH=classic compares one vector of each text, so AGGREGATION, LEVELS and HIERARCHY must not be set."
+      systems=("classic - - -")
+      ;;
+    element | cosine | bilinear)
+      default=max
+      if [[ "${MATCH:-element}" != element ]]; then default=concat; fi # the maximum of single numbers would leave one
+      systems=("${MATCH:-element} ${AGGREGATION:-$default} ${LEVELS:-all} ${HIERARCHY:-1}")
+      [[ "${systems[0]}" =~ ^[a-z]+\ (max|concat)\ (all|last|[0-9,]+)\ [01]$ && "${systems[0]}" != [cb]*\ max\ * ]] ||
+        fail "AGGREGATION must be concat or, with MATCH=element, max; LEVELS all, last or numbers such as 3,7,11; HIERARCHY 0 or 1; but they are '${AGGREGATION:-$default}', '${LEVELS:-all}' and '${HIERARCHY:-1}'."
+      ;;
+    *) fail "MATCH must be element, cosine, bilinear or classic, but is '$MATCH'." ;;
+  esac
+fi
+
+choose_data() { # sets data, the binarised text that $model reads: word pieces, or words in lower case
+  if [[ "$model" == bert ]]; then
+    [[ -z "$vectors" ]] || fail "WORD_VECTORS are for encoders that are trained with the task, but ENCODER has bert, which brings its own."
+    data=$work_dir/$dataset/data-pieces
+  else
+    data=$work_dir/$dataset/data-words$vectors_suffix
+  fi
+}
+
+choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $hierarchy and $seed
+  local system=$match
+  choose_data
+  if [[ "$match" != classic ]]; then
+    system+=-$aggregation-$levels
+    if [[ "$hierarchy" == 0 ]]; then system+=-flat; fi
+  fi
+  run=$work_dir/$dataset/$model$([[ "$model" == bert ]] || printf %s "$vectors_suffix")-$system-seed$seed
+}
+
+for_each_system() { # for_each_system COMMAND...: once for every system, encoder and seed, in $match, $aggregation, $levels, $hierarchy, $model, $seed
+  local system
+  for system in "${systems[@]}"; do
+    read -r match aggregation levels hierarchy <<<"$system"
+    for_each_run "$@"
+  done
+}
+
+fetch_dataset() { # the files of $dataset into RAW_DIR: the lines of downloads.tsv below its name
+  local options=()
+  if [[ "$trial" == 1 ]]; then options=(--any-content); fi
+  awk -v wanted="# $dataset" '/^#/ { chosen = $0 == wanted; next } chosen' "$here/downloads.tsv" >"$text_dir/downloads.tsv"
+  python "$recipe_tools/download.py" "$text_dir/downloads.tsv" "$raw_dir" "${options[@]+"${options[@]}"}"
+}

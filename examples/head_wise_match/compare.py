@@ -1,0 +1,172 @@
+"""Compares systems of head-wise match: ``python compare.py runs/head_wise_match/snli/*/results/*.json``.
+
+Every file is one evaluation (``muse-plugin score-labels --output``). Each system (encoder, match, aggregation, levels,
+hierarchy) has a row with mean and deviation over its seeds, beside the published accuracy where there is one; test sets
+and their measures are columns. Below it stands what held for the runs.
+"""
+
+import argparse
+import importlib.util
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+from types import ModuleType
+
+SYSTEM = ("encoder", "match", "aggregation", "levels", "hierarchy")
+SHOWN = {"accuracy": "accuracy", "f1": "F1", "map": "MAP", "mrr": "MRR"}
+ENCODERS = {"bert": "BERT", "transformer": "Transformer", "multi_scale": "MS-Trans", "muse": "MUSE"}
+HIERARCHIES = {"1": "heads, then layers", "0": "all at once"}
+ORDER = (("cosine", "bilinear", "classic", "element"), ("concat", "max"), ("last", "all"))
+
+
+def _load_tabulate() -> ModuleType:
+    # By its path: a well-known package has the same name.
+    path = Path(__file__).resolve().parent.parent / "recipe" / "tabulate.py"
+    spec = importlib.util.spec_from_file_location("recipe_tabulate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tabulate = _load_tabulate()
+System = tuple[str, ...]  # the values of SYSTEM
+
+
+def read_results(paths: list[Path]) -> dict[System, list]:
+    """The evaluations of each system, in the order of the paper's tables.
+
+    Raises:
+        ValueError: if a file is none of this recipe, is there twice, or was made with other settings than those beside
+            it: of one encoder all but the system and the seed must be the same, of different ones the data set.
+    """
+    found: dict[System, list] = defaultdict(list)
+    for path in paths:
+        result = tabulate.read_result(path)
+        settings = dict(result.group)
+        missing = [name for name in (*SYSTEM, "data_dataset") if name not in settings]
+        if missing:
+            raise ValueError(
+                f"{path} must be written by examples/head_wise_match/evaluate.sh, but its settings lack "
+                f"{', '.join(missing)}."
+            )
+        system = tuple(settings[name] for name in SYSTEM)
+        if any((other.seed, other.test_set) == (result.seed, result.test_set) for other in found[system]):
+            raise ValueError(
+                f"{path} has {' '.join(system)} with seed {result.seed} on {result.test_set} again; give it once."
+            )
+        found[system].append(result)
+    _check_settings(found)
+    return {system: found[system] for system in sorted(found, key=_order)}
+
+
+def _check_settings(found: dict[System, list]) -> None:
+    for encoder in {system[0] for system in found}:
+        results = [result for system, rows in found.items() if system[0] == encoder for result in rows]
+        _check_alike(results, sorted({name for r in results for name, _ in r.group} - {*SYSTEM}))
+    _check_alike([result for rows in found.values() for result in rows], ["data_dataset", "data_trial"])
+
+
+def _check_alike(results: list, names: list[str]) -> None:
+    for name in names:
+        values = sorted({dict(result.group).get(name, "") for result in results})
+        if len(values) > 1:
+            raise ValueError(
+                f"runs must have the same settings to be compared, but {name} is {' and '.join(map(repr, values))}; "
+                "give fewer files."
+            )
+
+
+def _order(system: System) -> tuple:
+    encoder, *parts, hierarchy = system
+    places = [
+        (order.index(part) if part in order else len(order), part) for part, order in zip(parts, ORDER, strict=True)
+    ]
+    return list(ENCODERS).index(encoder) if encoder in ENCODERS else len(ENCODERS), *places, hierarchy
+
+
+def read_published(path: Path) -> dict[tuple[str, ...], float]:
+    """(Data set, system) -> accuracy, from a table with tabs; lines that open with # are comments.
+
+    Raises:
+        ValueError: if a line does not have the columns that the first one names, or its accuracy is no number.
+    """
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+    rows = [(number, line.split("\t")) for number, line in lines if line and not line.startswith("#")]
+    published = {}
+    for number, cells in rows[1:]:
+        try:
+            published[tuple(cells[:-1])] = float(cells[-1])
+        except ValueError:
+            cells = []
+        if len(cells) != len(rows[0][1]):
+            raise ValueError(f"{path}, line {number}: must have {', '.join(rows[0][1])}, separated by tabs.")
+    return published
+
+
+def make_report(found: dict[System, list], published: dict[tuple[str, ...], float]) -> str:
+    """The table, and what held for the runs."""
+    results = [result for rows in found.values() for result in rows]
+    dataset = dict(results[0].group)["data_dataset"]
+    tests = list(dict.fromkeys(result.test_set for result in results))
+    scores = [name for name in SHOWN if any(name in result.record["scores"] for result in results)]
+    known = [published.get((dataset, *system)) for system in found]
+    header = [*SYSTEM, "seeds", *(f"{test}: {SHOWN[score]}" for test in tests for score in scores)]
+    header += ["paper"] * any(value is not None for value in known) + ["training, s"]
+    lines = [
+        "| " + " | ".join(header) + " |",
+        "|" + "---|" * (len(SYSTEM) + 1) + "--:|" * (len(header) - len(SYSTEM) - 1),
+    ]
+    for (system, rows), value in zip(found.items(), known, strict=True):
+        seeds = sorted({result.seed for result in rows}, key=lambda seed: (len(seed), seed))
+        cells = [ENCODERS.get(system[0], system[0]), *system[1:-1], HIERARCHIES.get(system[-1], system[-1])]
+        cells.append(", ".join(seeds))
+        for test in tests:
+            measured = [result for result in rows if result.test_set == test]
+            cells += [tabulate.format_scores(measured, score) for score in scores]
+        if "paper" in header:
+            cells.append("" if value is None else f"{value:.1f}")
+        seconds = {result.seed: result.record["settings"].get("seconds_train") for result in rows}
+        times = [float(time) for time in seconds.values() if time is not None]
+        cells.append(f"{mean(times):,.0f}" if times else "")
+        lines.append("| " + " | ".join(cells) + " |")
+    text = "\n".join(lines) + f"\n\n{dataset}, in percent; ± is the deviation over seeds."
+    if "paper" in header:
+        text += " Paper: Wang et al., AAAI 2020, Table 4, BERT-large, one run each."
+    return f"{text}\n\n{describe_settings(found)}\n{tabulate.describe_conditions(results)}\n"
+
+
+def describe_settings(found: dict[System, list]) -> str:
+    """What the runs of each encoder had in common, a line each."""
+    lines = {}
+    for system, rows in found.items():
+        settings = {name: value for name, value in rows[0].group if name not in SYSTEM}
+        title = ENCODERS.get(system[0], system[0])
+        lines[title] = f"- settings of {title}: `{'; '.join(f'{name} = {value}' for name, value in settings.items())}`"
+    return "\n".join(lines.values())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh wrote")
+    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
+    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    args = parser.parse_args()
+    try:
+        report = make_report(read_results(args.results), read_published(args.published))
+    except (OSError, ValueError) as error:
+        print(f"compare: error: {error}", file=sys.stderr)
+        return 2
+    if args.output is None:
+        print(report, end="")
+        return 0
+    part = args.output.with_name(args.output.name + ".part")
+    part.write_text(report, encoding="utf-8")
+    part.replace(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

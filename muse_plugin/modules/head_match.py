@@ -1,0 +1,381 @@
+"""Compares two sentences head by head and level by level: match, then aggregate over heads, then over layers.
+
+Source: Wang et al., "Multi-level Head-wise Match and Aggregation in Transformer for Textual Sequence Matching", AAAI
+2020; numbers of equations are theirs. Neither sentence is read when the other is: of each only its head vectors are
+left, so those can be stored. What depends on one sentence alone is computed once in ``score_all_pairs``, not per pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MATCHES = ("element", "cosine", "bilinear")
+AGGREGATIONS = ("max", "concat")
+# Numbers that ``score_all_pairs`` holds at a time, in each of few tensors: small enough for a processor's cache.
+_BLOCK = 1 << 20
+_SMALLEST_NORM = 1e-8
+
+
+class LevelLinear(nn.Module):
+    """A linear map that all levels share, or one for each.
+
+    Args:
+        levels: number L of levels.
+        input_size: width I.
+        output_size: width O.
+        per_level: one map for each.
+    """
+
+    def __init__(self, levels: int, input_size: int, output_size: int, per_level: bool = False) -> None:
+        super().__init__()
+        maps = levels if per_level else 1
+        bound = input_size**-0.5
+        self.weight = nn.Parameter(torch.empty(maps, output_size, input_size).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(maps, output_size).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps (B, L, ..., I) to (B, L, ..., O)."""
+        if len(self.weight) == 1:
+            return F.linear(x, self.weight[0], self.bias[0])
+        middle = (1,) * (x.dim() - 3)
+        bias = self.bias.view(len(self.bias), *middle, -1)
+        return torch.einsum("bl...i,loi->bl...o", x, self.weight) + bias
+
+    def of_level(self, level: int) -> tuple[Tensor, Tensor]:
+        """Weight (O, I) and bias (O,) of one level."""
+        number = level if len(self.weight) > 1 else 0
+        return self.weight[number], self.bias[number]
+
+
+class Match(nn.Module):
+    """How the vectors of one head are compared (Eqs. 6-8); heads share the parameters.
+
+    Args:
+        kind: "cosine" or "bilinear", a number each; "element": ReLU(W [s; t; s-t; s*t] + b), a vector.
+        levels: number L of layers that are compared.
+        head_dim: width D of a head's vector.
+        match_dim: width of what "element" makes of a pair.
+        per_level: parameters of each layer are its own.
+
+    Raises:
+        ValueError: if the kind is unknown.
+    """
+
+    def __init__(self, kind: str, levels: int, head_dim: int, match_dim: int, per_level: bool = False) -> None:
+        super().__init__()
+        if kind not in MATCHES:
+            raise ValueError(f"--match must be one of {', '.join(MATCHES)}, but got {kind!r}.")
+        self.kind = kind
+        self.output_size = match_dim if kind == "element" else 1
+        self.linear: LevelLinear | None = None
+        self.bilinear: nn.Parameter | None = None
+        if kind == "element":
+            self.linear = LevelLinear(levels, 4 * head_dim, match_dim, per_level)
+        elif kind == "bilinear":
+            bound = head_dim**-0.5
+            maps = levels if per_level else 1
+            self.bilinear = nn.Parameter(torch.empty(maps, head_dim, head_dim).uniform_(-bound, bound))
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Matches head i with head i, in every layer; (B, L, H, D) twice to (B, L, H, ``output_size``)."""
+        if self.linear is not None:
+            features = torch.cat([first, second, first - second, first * second], dim=-1)
+            return torch.relu(self.linear(features))
+        return (self.prepare(first) * self._prepare_second(second)).sum(dim=-1, keepdim=True)
+
+    def prepare(self, first: Tensor) -> Tensor:
+        """What the first sentence brings to the product of "cosine" and "bilinear", (B, L, H, D)."""
+        if self.bilinear is None:
+            return _normalise(first)
+        if len(self.bilinear) == 1:
+            return first @ self.bilinear[0]
+        return torch.einsum("blhi,lio->blho", first, self.bilinear)
+
+    def _prepare_second(self, second: Tensor) -> Tensor:
+        return _normalise(second) if self.bilinear is None else second
+
+    def split(self, level: int, first: Tensor) -> tuple[Tensor, Tensor]:
+        """Splits "element" by linearity: W [s; t; s-t; s*t] + b = A t + a, with A and a of ``first`` alone.
+
+        Args:
+            level: number of the layer.
+            first: vectors of one head, shape (N, D).
+
+        Returns:
+            A, shape (N, O, D), and a, shape (N, O).
+        """
+        assert self.linear is not None
+        weight, bias = self.linear.of_level(level)
+        own, other, difference, product = weight.chunk(4, dim=1)
+        return product * first.unsqueeze(1) + (other - difference), F.linear(first, own + difference, bias)
+
+
+class Aggregation(nn.Module):
+    """From several vectors to one, ReLU on top (Eqs. 9 and 10); the parts share the parameters of "max".
+
+    Args:
+        kind: "max": the largest value of each channel, then a linear map; "concat": side by side, then a linear map.
+        levels: how many of these there are.
+        parts: number of vectors.
+        input_size: width of each.
+        output_size: width of the result.
+        per_level: see ``LevelLinear``.
+
+    Raises:
+        ValueError: if the kind is unknown, or there is nothing in a maximum but a single number.
+    """
+
+    def __init__(
+        self, kind: str, levels: int, parts: int, input_size: int, output_size: int, per_level: bool = False
+    ) -> None:
+        super().__init__()
+        if kind not in AGGREGATIONS:
+            raise ValueError(f"--match-aggregation must be one of {', '.join(AGGREGATIONS)}, but got {kind!r}.")
+        if kind == "max" and input_size == 1:
+            raise ValueError(
+                "--match cosine and --match bilinear make one number of each head, of which --match-aggregation max "
+                "would leave a single one; use --match-aggregation concat."
+            )
+        self.kind = kind
+        self.linear = LevelLinear(levels, input_size * (parts if kind == "concat" else 1), output_size, per_level)
+
+    def forward(self, parts: Tensor) -> Tensor:
+        """Aggregates (B, L, P, I) to (B, L, O)."""
+        return torch.relu(self.linear(parts.amax(dim=2) if self.kind == "max" else parts.flatten(2)))
+
+
+class HeadWiseMatch(nn.Module):
+    """The network between two sentences' head vectors and the logits (Eqs. 6-14).
+
+    Args:
+        levels: number L of layers that are compared.
+        heads: number H of heads in each.
+        head_dim: width D of a head's vector.
+        outputs: number of classes.
+        match: see ``Match``.
+        aggregation: see ``Aggregation``; of heads, and of layers.
+        match_dim: width of all hidden vectors; None for ``head_dim``.
+        hierarchy: first over the heads of a layer, then over layers; without it, over all at once.
+        per_level: matching and aggregation over heads have parameters for each layer.
+        dropout: probability in [0, 1) of dropping a channel of the head vectors and of each hidden layer.
+
+    Raises:
+        ValueError: if a size is below 1, or match and aggregation do not go together.
+    """
+
+    def __init__(
+        self,
+        levels: int,
+        heads: int,
+        head_dim: int,
+        outputs: int,
+        match: str = "element",
+        aggregation: str = "max",
+        match_dim: int | None = None,
+        hierarchy: bool = True,
+        per_level: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        width = head_dim if match_dim is None else match_dim
+        if min(levels, heads, head_dim, outputs, width) < 1:
+            raise ValueError(
+                "head-wise match needs layers, heads, widths and classes of at least 1, but got "
+                f"{levels}, {heads}, {head_dim} and {width}, and {outputs}."
+            )
+        self.shape = levels, heads, head_dim
+        self.match = Match(match, levels, head_dim, width, per_level)
+        self.hierarchy = hierarchy and levels > 1
+        # One layer is aggregated over its heads whatever the hierarchy: there is nothing else.
+        joined = levels > 1 and not hierarchy
+        steps, parts = (1, levels * heads) if joined else (levels, heads)
+        self.head_aggregation = Aggregation(aggregation, steps, parts, self.match.output_size, width, per_level)
+        self.level_linear = None if joined else LevelLinear(levels, width, width, per_level)
+        self.level_aggregation = Aggregation(aggregation, 1, levels, width, width) if self.hierarchy else None
+        self.output = nn.Linear(width, outputs)
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def vector_size(self) -> int:
+        """Numbers that stand for a sentence: L * H * D."""
+        levels, heads, width = self.shape
+        return levels * heads * width
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores pairs.
+
+        Args:
+            first: head vectors of the first sentences, shape (B, L * H * D), layer by layer, head by head.
+            second: of the second ones.
+
+        Returns:
+            Logits, shape (B, outputs).
+        """
+        matched = self.dropout(self.match(self._unfold(first), self._unfold(second)))
+        if not self.hierarchy and self.level_linear is None:
+            matched = matched.flatten(1, 2).unsqueeze(1)
+        hidden = self.dropout(self.head_aggregation(matched))  # (B, L, O)
+        if self.level_linear is not None:
+            hidden = self.dropout(torch.relu(self.level_linear(hidden)))
+        if self.level_aggregation is not None:
+            hidden = self.dropout(self.level_aggregation(hidden.unsqueeze(1)))
+        logits: Tensor = self.output(hidden.squeeze(1))
+        return logits
+
+    def winning_heads(self, first: Tensor, second: Tensor) -> Tensor:
+        """How much of each layer's maximum is each head's: the share of channels in which it is the largest.
+
+        Args:
+            first: see ``forward``.
+            second: see ``forward``.
+
+        Returns:
+            Shares, shape (B, L, H); each layer's sum to 1 (without hierarchy, those of all layers together). Channels
+            that are zero in all heads belong to none, so that a sum can be less than 1.
+
+        Raises:
+            ValueError: if heads are not aggregated by their maximum.
+        """
+        if self.head_aggregation.kind != "max":
+            raise ValueError("heads win only under --match-aggregation max, but this model has concat.")
+        matched = self.match(self._unfold(first), self._unfold(second))
+        parts = matched if self.hierarchy or self.level_linear is not None else matched.flatten(1, 2).unsqueeze(1)
+        highest, winner = parts.max(dim=2)
+        shares = F.one_hot(winner, parts.shape[2]) * (highest > 0).unsqueeze(-1)
+        result: Tensor = shares.to(matched.dtype).mean(dim=2).view(len(first), *self.shape[:2])
+        return result
+
+    def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores every first sentence with every second one; for inference.
+
+        A pair costs what no split into terms of one sentence can spare: with "element" one product (match_dim x D) per
+        head, with "cosine" and "bilinear" D multiplications per head.
+
+        Args:
+            first: see ``forward``, shape (N, L * H * D).
+            second: likewise, shape (M, L * H * D).
+
+        Returns:
+            Logits, shape (N, M, outputs).
+        """
+        # Heads first: the vectors of one head lie together. (L, H, N, D) and (L, H, D, M).
+        rows = self._unfold_all(first)
+        if self.match.kind != "element":
+            rows = self.match.prepare(rows.permute(2, 0, 1, 3)).permute(1, 2, 0, 3)
+        columns = self._unfold_all(second)
+        if self.match.kind == "cosine":
+            columns = _normalise(columns)
+        columns = columns.transpose(-2, -1).contiguous()
+        logits = first.new_empty(len(first), len(second), self.output.out_features)
+        wide = self.head_aggregation.linear.weight.shape[1]
+        column_step = max(1, min(len(second), 512))
+        row_step = max(1, _BLOCK // (column_step * max(wide, self.match.output_size)))
+        for start in range(0, len(first), row_step):
+            for begin in range(0, len(second), column_step):
+                block = self._score_block(
+                    rows[:, :, start : start + row_step], columns[..., begin : begin + column_step]
+                )
+                logits[start : start + row_step, begin : begin + column_step] = block.transpose(1, 2)
+        return logits
+
+    def _score_block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Logits (N, outputs, M) of (L, H, N, D) with (L, H, D, M); channels stand before the second sentence."""
+        levels, heads = rows.shape[:2]
+        if self.level_linear is None:
+            places: list[tuple[int, list[tuple[int, int]]]] = [
+                (0, [(level, head) for level in range(levels) for head in range(heads)])
+            ]
+        else:
+            places = [(level, [(level, head) for head in range(heads)]) for level in range(levels)]
+        hidden = []
+        for step, parts in places:
+            x = self._aggregate_heads(step, parts, rows, columns)
+            if self.level_linear is not None:
+                x = torch.relu_(_map_channels(x, *self.level_linear.of_level(step)))
+            hidden.append(x)
+        x = hidden[0]
+        if self.level_aggregation is not None:
+            if self.level_aggregation.kind == "max":
+                x = torch.stack(hidden).amax(dim=0)
+            else:
+                x = torch.cat(hidden, dim=1)
+            x = torch.relu_(_map_channels(x, *self.level_aggregation.linear.of_level(0)))
+        return _map_channels(x, self.output.weight, self.output.bias)
+
+    def _aggregate_heads(self, step: int, parts: Sequence[tuple[int, int]], rows: Tensor, columns: Tensor) -> Tensor:
+        weight, bias = self.head_aggregation.linear.of_level(step)
+        if self.match.kind != "element":
+            matched = torch.stack([rows[place] @ columns[place] for place in parts], dim=1)  # (N, parts, M)
+            return torch.relu_(_map_channels(matched, weight, bias))
+        total = None
+        for number, place in enumerate(parts):
+            matrix, offset = self.match.split(place[0], rows[place])
+            size = matrix.shape[1]
+            matched = torch.addmm(offset.view(-1, 1), matrix.flatten(0, 1), columns[place]).view(len(matrix), size, -1)
+            if self.head_aggregation.kind == "concat":
+                part = weight[:, number * size : (number + 1) * size]
+                mapped = torch.matmul(part, torch.relu_(matched))
+                total = mapped if total is None else total.add_(mapped)
+            else:
+                total = matched if total is None else torch.maximum(total, matched, out=total)
+        assert total is not None
+        if self.head_aggregation.kind == "concat":
+            return torch.relu_(total.add_(bias.unsqueeze(-1)))
+        return torch.relu_(_map_channels(torch.relu_(total), weight, bias))  # a maximum of ReLUs is a ReLU of maxima
+
+    def _unfold(self, vectors: Tensor) -> Tensor:
+        unfolded: Tensor = self.dropout(vectors.view(len(vectors), *self.shape))
+        return unfolded
+
+    def _unfold_all(self, vectors: Tensor) -> Tensor:
+        return vectors.view(len(vectors), *self.shape).permute(1, 2, 0, 3).contiguous()
+
+
+class VectorMatch(nn.Module):
+    """Compares one vector of each sentence by "element", then classifies: the paper's classic match.
+
+    Args:
+        width: of a sentence's vector.
+        outputs: number of classes.
+        match_dim: width of the hidden vector; None for ``width``.
+        dropout: probability in [0, 1) of dropping a channel of the vectors and of the hidden layer.
+    """
+
+    def __init__(self, width: int, outputs: int, match_dim: int | None = None, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.match = Match("element", 1, width, width if match_dim is None else match_dim)
+        self.output = nn.Linear(self.match.output_size, outputs)
+        self.dropout = nn.Dropout(dropout)
+        self.vector_size = width
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """Scores pairs: two of shape (B, ``vector_size``) to logits (B, outputs)."""
+        matched = self.match(*(self.dropout(vectors)[:, None, None] for vectors in (first, second)))
+        logits: Tensor = self.output(self.dropout(matched[:, 0, 0]))
+        return logits
+
+    def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
+        """See ``HeadWiseMatch.score_all_pairs``."""
+        logits = first.new_empty(len(first), len(second), self.output.out_features)
+        columns = second.t().contiguous()
+        step = max(1, _BLOCK // (self.match.output_size * max(1, len(second))))
+        for start in range(0, len(first), step):
+            matrix, offset = self.match.split(0, first[start : start + step])
+            hidden = torch.addmm(offset.view(-1, 1), matrix.flatten(0, 1), columns).view(*offset.shape, -1)
+            scores = _map_channels(torch.relu_(hidden), self.output.weight, self.output.bias)
+            logits[start : start + step] = scores.transpose(1, 2)
+        return logits
+
+
+def _normalise(vectors: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / norms.clamp(min=_SMALLEST_NORM)
+
+
+def _map_channels(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear map of the channels of (N, I, M)."""
+    return torch.matmul(weight, x).add_(bias.unsqueeze(-1))
