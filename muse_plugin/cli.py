@@ -54,6 +54,7 @@ COMMANDS = {
     "translate": Command("translation.translate", "translate raw sentences from standard input"),
     "prepare-text": Command("sentence_data.prepare_text", "make training data for sentence models from labelled text"),
     "predict": Command("prediction.predict", "label or tag raw text with a sentence model"),
+    "match": Command("matching.match", "encode sentences once, then score and search pairs of them"),
     "evaluate": Command("evaluation.evaluate", "score translations: BLEU in its kinds, chrF, TER"),
     "score-labels": Command("evaluation.score_labels", "score predicted labels, tags or numbers"),
     "benchmark": Command("benchmark.benchmark", "measure speed and memory against fairseq's own models"),

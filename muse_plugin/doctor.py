@@ -56,6 +56,7 @@ OLDEST_PYTHON, NEWEST_PYTHON, TESTED_PYTHON = "3.10", "3.12", "3.11"
 FAIRSEQ_INSTALL = "--no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
 NO_TRAINING = "nothing can be trained or translated"
 NO_TEXT = "no raw text can be prepared: neither the quickstart nor 'muse-plugin translate' works"
+NO_BERT = "head-wise match has no BERT (--bert-dir), only this package's own encoders"
 
 REQUIREMENTS = (
     Requirement("torch", "torch", "torch", "2.4", None, "2.13.0", True, NO_TRAINING, "torch"),
@@ -104,6 +105,19 @@ REQUIREMENTS = (
         False,
         "taggers are not measured by entities (--entities)",
         "--no-build-isolation seqeval  # after: pip install setuptools_scm wheel",
+    ),
+    Requirement("tokenizers", "tokenizers", "tokenizers", "0.19", None, "0.23.3", False, NO_BERT, "tokenizers"),
+    Requirement("safetensors", "safetensors", "safetensors", "0.4", None, "0.8.0", False, NO_BERT, "safetensors"),
+    Requirement(
+        "faiss",
+        "faiss",
+        "faiss-cpu",
+        "1.8",
+        None,
+        "1.15.1",
+        False,
+        "match search has no approximate first stage (--first-stage faiss)",
+        "faiss-cpu",
     ),
 )
 TRITON = Requirement(

@@ -330,7 +330,8 @@ def test_flags_in_the_prose_of_the_readme_exist():
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
     assert len(flags) >= 10, f"only {sorted(flags)} were found"
     command = "adam inverse_sqrt translation_with_bpe_dropout label_smoothed_cross_entropy_with_simcut "
-    command += "muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer"
+    command += "muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer "
+    command += "distance_attention_network head_wise_match head_wise_match_translation"
     known = {"--if-needed", "--device", "--no-build-isolation"}  # of scripts/setup.sh, of the tests, of pip
     for program in ("train", "preprocess", "generate", "interactive", "validate"):
         known |= list_known_flags(f"fairseq-{program}", command)

@@ -29,7 +29,19 @@ def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
         "SCALES",
         "ALPHAS",
     )
-    names += ("SINGLES", "DATASET", "DISTANCE_ALPHA", "MAX_WORDS", "UPOS", "CHARACTERS", "CRF", "TERMS", "WORD_VECTORS", "FREEZE_VECTORS", "EPOCHS")
+    names += (
+        "SINGLES",
+        "DATASET",
+        "DISTANCE_ALPHA",
+        "MAX_WORDS",
+        "UPOS",
+        "CHARACTERS",
+        "CRF",
+        "TERMS",
+        "WORD_VECTORS",
+        "FREEZE_VECTORS",
+        "EPOCHS",
+    )
     environment = {
         **{name: value for name, value in os.environ.items() if name not in names},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -37,6 +37,7 @@ FLOORS = {
     "translation": floor(f"atomic_files text_streams checkpoints {BELOW}"),
     "sentence_data": floor(f"atomic_files text_streams {BELOW}"),
     "prediction": floor(f"atomic_files text_streams checkpoints sentence_data {BELOW}"),
+    "matching": floor(f"atomic_files figures text_streams checkpoints sentence_data prediction {BELOW}"),
     "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(BELOW),

@@ -1,0 +1,1 @@
+"""Sentences that are encoded once and matched many times: a cache of vectors, scores of pairs, search."""

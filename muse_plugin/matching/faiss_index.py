@@ -1,0 +1,161 @@
+"""An index of cached vectors for approximate search; needs the optional package faiss.
+
+The cosine of whole vectors is what it looks for. Vectors that fit into memory are compared exactly; of more, an
+inverted file with product quantisation keeps a few bytes each. The index lies in the folder of the cache, and its name
+says which vectors it is of: one of other vectors is never used.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+
+from muse_plugin.matching.cache_meta import INDEX_PREFIX
+from muse_plugin.matching.vector_cache import VectorCache
+
+_MOST_CODE_BYTES = 256  # per vector
+_CODE_VALUES = 256  # of a byte, which as many vectors are needed to learn
+_VECTORS_PER_LIST = 64  # to learn the lists of an inverted file from
+
+
+def import_faiss() -> Any:
+    """The package faiss.
+
+    Raises:
+        ImportError: if it is missing.
+    """
+    try:
+        import faiss
+    except ImportError as error:
+        raise ImportError(
+            "--first-stage faiss needs the package faiss, which is missing; run 'pip install faiss-cpu', or use "
+            "--first-stage cosine, which is exact."
+        ) from error
+    return faiss
+
+
+def choose_kind(rows: int, width: int, memory: int) -> str:
+    """The index for so many vectors, as ``faiss.index_factory`` spells it.
+
+    Args:
+        rows: number of vectors.
+        width: of a vector.
+        memory: in MiB; a quarter of it is for the index.
+
+    Returns:
+        ``Flat``, which is exact, if the vectors fit or are too few to learn from; ``IVF...,PQ...`` otherwise.
+    """
+    limit = (memory << 20) // 4
+    if rows * width * 4 <= limit or rows < _CODE_VALUES:
+        return "Flat"
+    lists = max(1, min(int(4 * math.sqrt(rows)), rows // _VECTORS_PER_LIST))
+    most = max(1, min(_MOST_CODE_BYTES, limit // rows, width))
+    code = max(size for size in range(1, most + 1) if width % size == 0)
+    return f"IVF{lists},PQ{code}"
+
+
+def load_or_build(corpus: VectorCache, memory: int, block_rows: int) -> Any:
+    """The index of a cache; the first time it is built and stored.
+
+    Args:
+        corpus: the vectors.
+        memory: in MiB.
+        block_rows: vectors in memory at once while it is built.
+
+    Returns:
+        A faiss index by inner product of unit vectors.
+
+    Raises:
+        ImportError: if faiss is missing.
+        ValueError: if the stored index is damaged.
+    """
+    faiss = import_faiss()
+    kind = choose_kind(len(corpus), corpus.width, memory)
+    path = index_path(corpus, kind)
+    if path.exists():
+        index = _read(faiss, path)
+        if index is None or index.ntotal != len(corpus) or index.d != corpus.width:
+            raise ValueError(
+                f"{path} must be an index of {len(corpus):,} vectors of width {corpus.width}, but it is damaged; "
+                "remove it, and it is made again."
+            )
+    else:
+        index = _build(faiss, corpus, kind, memory, block_rows)
+        _write(faiss, index, path)
+    if kind != "Flat":
+        lists = faiss.extract_index_ivf(index)
+        lists.nprobe = max(1, min(lists.nlist, max(16, lists.nlist // 16)))
+    return index
+
+
+def find_by_index(index: Any, queries: Tensor, k: int) -> Tensor:
+    """Candidates of each query.
+
+    Args:
+        index: from ``load_or_build``.
+        queries: vectors, shape (Q, R).
+        k: candidates per query.
+
+    Returns:
+        Row numbers, shape (Q, k), int64; -1 where there are fewer.
+    """
+    _, rows = index.search(_unit(queries), k)
+    return torch.from_numpy(np.asarray(rows, dtype=np.int64))
+
+
+def index_path(corpus: VectorCache, kind: str) -> Path:
+    """Where the index of these vectors is, or would be."""
+    meta = corpus.meta
+    made_of = [meta.fingerprint, meta.text_sha256, meta.with_ids, meta.dtype, meta.width, meta.sentences, kind]
+    name = hashlib.sha256(json.dumps(made_of).encode("utf-8")).hexdigest()[:16]
+    return corpus.folder / f"{INDEX_PREFIX}{name}.faiss"
+
+
+def _build(faiss: Any, corpus: VectorCache, kind: str, memory: int, block_rows: int) -> Any:
+    index = faiss.index_factory(corpus.width, kind, faiss.METRIC_INNER_PRODUCT)
+    if not index.is_trained:
+        lists = faiss.extract_index_ivf(index).nlist
+        most = max(_CODE_VALUES, (memory << 20) // 4 // (4 * corpus.width))
+        count = min(len(corpus), most, max(_VECTORS_PER_LIST * lists, 64 * _CODE_VALUES))
+        sample = torch.linspace(0, len(corpus) - 1, count).round().long()
+        index.train(_unit(corpus.gather(sample)))
+    with tqdm(total=len(corpus), desc="index", unit=" vectors", disable=None) as bar:
+        for _, block in corpus.blocks(block_rows):
+            index.add(_unit(block))
+            bar.update(len(block))
+    return index
+
+
+def _read(faiss: Any, path: Path) -> Optional[Any]:
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError:  # what faiss raises for anything that is no index
+        return None
+
+
+def _write(faiss: Any, index: Any, path: Path) -> None:
+    """Writes a file that appears all at once; faiss wants a name, not an open file."""
+    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        faiss.write_index(index, str(beside))
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        raise
+
+
+def _unit(vectors: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(F.normalize(vectors, dim=1).numpy())

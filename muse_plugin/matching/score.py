@@ -1,0 +1,248 @@
+"""``muse-plugin match score``: pairs of cached sentences, in the order in which they are asked for, or all of them."""
+
+import argparse
+import itertools
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Union
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from muse_plugin.atomic_files import open_atomically
+from muse_plugin.matching.best_matches import Blocks, plan_blocks
+from muse_plugin.matching.encode import check_input
+from muse_plugin.matching.match_output import format_pair
+from muse_plugin.matching.pair_model import PairModel, add_model_arguments, check_positive
+from muse_plugin.matching.search import Finder, add_ranking_arguments, read_cache
+from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.text_streams import check_streams, clean_line, iterate_lines, open_output
+
+DESCRIPTION = (
+    "Score pairs of sentences whose vectors are cached: those that a file names, one ID TAB ID a line, or with --all "
+    "every sentence of the first cache with every one of the second."
+)
+_PAIRS_TOGETHER = 1 << 16  # lines read at a time
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin match score`` on ``parser``."""
+    add_model_arguments(parser)
+    parser.add_argument("--first", required=True, type=Path, metavar="CACHE", help="first sentences of the pairs")
+    parser.add_argument("--second", required=True, type=Path, metavar="CACHE", help="second ones; may be the same")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--pairs",
+        type=Path,
+        metavar="FILE",
+        help="score these; written are both ids, the label, and the probability of each label (or the numbers)",
+    )
+    what.add_argument(
+        "--all",
+        action="store_true",
+        help="score every pair; --output is a NumPy file with the probability of --label, a row per first sentence",
+    )
+    parser.add_argument("--top", type=int, metavar="K", help="with --all: write only the best K of each row, as search")
+    parser.add_argument("--batch-size", type=int, default=1024, help="most of --pairs scored at once (default: 1024)")
+    add_ranking_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Scores pairs; the body of ``muse-plugin match score``.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: if a flag, a file or a cache does not fit.
+    """
+    check_positive(args, "top", "batch_size", "memory")
+    _check_flags(args)
+    check_streams(None, args.output)
+    if args.pairs is not None:
+        check_input(args.pairs, "--pairs")
+    model = PairModel.load(args.path, args.data, cpu=args.cpu)
+    output = model.choose_output(args.label) if args.all else 0
+    first, second = model.open_cache(args.first), model.open_cache(args.second)
+    start = time.perf_counter()
+    if args.pairs is not None:
+        with open_output(args.output) as sink:
+            count = score_file(model, first, second, args.pairs, sink, args.format, args.batch_size)
+    elif args.top is None:
+        blocks = plan_blocks(args.memory, model.width, len(model.outputs))
+        count = score_all(model, first, second, output, args.output, blocks)
+    else:
+        finder = Finder(model, second, args.top, output, memory=args.memory)
+        with open_output(args.output) as sink:
+            finder.write(read_cache(first, finder.blocks.queries), sink, args.format)
+        count = len(first) * len(second)
+    seconds = time.perf_counter() - start
+    tqdm.write(f"scored {count:,} pairs in {seconds:.1f} s: {count / seconds:,.0f} per second.", file=sys.stderr)
+    return 0
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    if args.pairs is not None:
+        for name in ("top", "label"):
+            if getattr(args, name) is not None:
+                raise ValueError(
+                    f"--{name} is for --all, but --pairs writes a line with all labels for each pair; drop one of them."
+                )
+        return
+    if args.top is None and args.output is None:
+        raise ValueError("--all writes a NumPy file, which needs --output FILE.npy; or ask for --top K.")
+    if args.top is None and args.format != "tsv":
+        raise ValueError(f"--all without --top writes a NumPy file, but got --format {args.format}; drop it.")
+
+
+def score_file(
+    model: PairModel,
+    first: VectorCache,
+    second: VectorCache,
+    source: Path,
+    sink: BinaryIO,
+    form: str = "tsv",
+    batch_size: int = 1024,
+) -> int:
+    """Scores the pairs that a file names, in their order.
+
+    Args:
+        model: the model.
+        first: vectors of the first sentences.
+        second: of the second ones.
+        source: a file with two ids a line, a tab between them.
+        sink: where to.
+        form: "tsv" or "jsonl".
+        batch_size: most pairs scored at once.
+
+    Returns:
+        The number of pairs.
+
+    Raises:
+        ValueError: if a line does not have two ids, or an id is unknown; the sentence has its line.
+    """
+    columns = find_rows(first, second, source)
+    count = 0
+    pairs = iterate_pairs(source)
+    with tqdm(unit=" pairs", disable=None) as bar:
+        while chunk := list(itertools.islice(pairs, _PAIRS_TOGETHER)):
+            rows = torch.tensor([[columns[0][a], columns[1][b]] for _, a, b in chunk])
+            scores = score_rows(model, first, second, rows, batch_size)
+            for (_, a, b), row in zip(chunk, scores.tolist(), strict=True):
+                sink.write(format_pair(model, a, b, row, form))
+            count += len(chunk)
+            bar.update(len(chunk))
+    return count
+
+
+def score_rows(
+    model: PairModel, first: VectorCache, second: VectorCache, rows: Tensor, batch_size: int = 1024
+) -> Tensor:
+    """Scores pairs of rows.
+
+    Args:
+        model: the model.
+        first: vectors of the first sentences.
+        second: of the second ones.
+        rows: numbers of two rows per pair, shape (N, 2).
+        batch_size: most pairs scored at once.
+
+    Returns:
+        The probability of each label, or the numbers; shape (N, outputs).
+    """
+    size = max(1, min(batch_size, (1 << 26) // (4 * model.width)))
+    parts = [torch.empty(0, len(model.outputs))]
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        logits = model.score_pairs(first.gather(part[:, 0]), second.gather(part[:, 1]))
+        parts.append(logits if model.predicts_numbers else logits.softmax(dim=-1))
+    return torch.cat(parts)
+
+
+def iterate_pairs(source: Path) -> Iterator[tuple[int, str, str]]:
+    """Yields the number and the two ids of each line.
+
+    Raises:
+        ValueError: if there are not two.
+    """
+    with source.open("rb") as file:
+        for number, (line, _) in enumerate(iterate_lines(file), start=1):
+            columns = [clean_line(column) for column in line.split("\t")]
+            if len(columns) != 2 or not all(columns):
+                raise ValueError(
+                    f"a line of --pairs is two ids with a tab between them, but line {number} of {source} has "
+                    f"{len([column for column in columns if column])}: {line[:60]!r}."
+                )
+            yield number, columns[0], columns[1]
+
+
+def find_rows(first: VectorCache, second: VectorCache, source: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """The row of each id in a file of pairs, for either column.
+
+    Raises:
+        ValueError: if a line does not have two ids, or an id is unknown; the sentence has its line.
+    """
+    lines: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    for number, *pair in iterate_pairs(source):
+        for seen, name in zip(lines, pair, strict=True):
+            seen.setdefault(name, number)
+    rows = first.find(lines[0]), second.find(lines[1])
+    for cache, seen, found in zip((first, second), lines, rows, strict=True):
+        missing = [name for name in seen if name not in found]
+        if missing:
+            raise ValueError(
+                f"--pairs must name sentences that are cached, but {cache.folder} has no id {missing[0]!r} of line "
+                f"{seen[missing[0]]} of {source} ({len(missing):,} ids are unknown in all); correct the file, or "
+                "encode the sentences with --ids."
+            )
+    return rows
+
+
+def score_all(
+    model: PairModel, first: VectorCache, second: VectorCache, output: int, path: Union[str, Path], blocks: Blocks
+) -> int:
+    """Writes the scores of all pairs as a NumPy file, which ``numpy.load(path, mmap_mode="r")`` reads piece by piece.
+
+    Args:
+        model: the model.
+        first: vectors of the first sentences, a row each.
+        second: of the second ones, a column each.
+        output: number of the model's output that is written.
+        path: the file; it takes its name when it is complete.
+        blocks: how many vectors are in memory at once.
+
+    Returns:
+        The number of pairs.
+
+    Raises:
+        ValueError: if the disk has not enough room.
+    """
+    path = Path(path)
+    needed = 4 * len(first) * len(second)
+    free = shutil.disk_usage(path.absolute().parent).free
+    if needed > free:
+        raise ValueError(
+            f"the scores of {len(first):,} x {len(second):,} pairs take {needed / 1e9:,.1f} GB, but there are "
+            f"{free / 1e9:,.1f} GB left for {path}; ask for --top K, or name another disk."
+        )
+    header = {"descr": "<f4", "fortran_order": False, "shape": (len(first), len(second))}
+    # Rows are written one after the other: as many as there is room for a whole row of scores.
+    step = max(1, min(blocks.queries, blocks.queries * blocks.corpus // len(second)))
+    with open_atomically(path) as file, tqdm(total=needed // 4, unit=" pairs", unit_scale=True, disable=None) as bar:
+        np.lib.format.write_array_header_1_0(file, header)
+        for _, queries in first.blocks(step):
+            scores = np.empty((len(queries), len(second)), dtype="<f4")
+            for start, block in second.blocks(blocks.corpus):
+                values = model.rank_values(model.score_all_pairs(queries, block), output)
+                scores[:, start : start + len(block)] = model.publish(values).numpy()
+                bar.update(values.numel())
+            file.write(scores.data)
+    return len(first) * len(second)

@@ -1,0 +1,273 @@
+"""``muse-plugin match search``: the best matches of each query among cached sentences.
+
+The query is the first sentence of each pair, the one from the corpus the second. The corpus stays on the disk.
+"""
+
+import argparse
+import itertools
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Optional
+
+from torch import Tensor
+from tqdm import tqdm
+
+from muse_plugin.matching.best_matches import (
+    DEFAULT_MEMORY,
+    FIRST_STAGES,
+    Blocks,
+    Matches,
+    find_by_cosine,
+    match_all,
+    plan_blocks,
+    rank_candidates,
+)
+from muse_plugin.matching.encode import (
+    LONG_TEXTS,
+    add_reading_arguments,
+    buffer_rows,
+    check_input,
+    iterate_sentences,
+    read_words,
+    survey_text,
+)
+from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
+from muse_plugin.matching.match_output import FORMATS, format_matches
+from muse_plugin.matching.pair_model import PairModel, add_model_arguments, check_positive
+from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.text_streams import check_streams, open_output
+
+logger = logging.getLogger(__name__)
+
+DESCRIPTION = (
+    "Find the K sentences of a corpus that match each query best, by the probability of a label. The query is the "
+    "first sentence of a pair, that of the corpus the second. Of equal matches the first in the corpus wins."
+)
+_LEAST_CANDIDATES = 100
+_CANDIDATES_PER_MATCH = 10
+
+
+class NamedVectors(NamedTuple):
+    """A block of queries.
+
+    Attributes:
+        names: their ids.
+        vectors: shape (N, R).
+    """
+
+    names: list[str]
+    vectors: Tensor
+
+
+class Finder:
+    """Finds matches in one corpus.
+
+    Args:
+        model: the model.
+        corpus: cached vectors.
+        k: matches per query.
+        output: number of the model's output that counts.
+        first_stage: one of ``FIRST_STAGES``.
+        candidates: that the first stage hands to the model; None for ten times ``k``, at least 100.
+        memory: for vectors and scores, in MiB.
+
+    Raises:
+        ImportError: if the first stage is faiss and it is missing.
+        ValueError: if there would be fewer candidates than matches.
+    """
+
+    def __init__(
+        self,
+        model: PairModel,
+        corpus: VectorCache,
+        k: int,
+        output: int,
+        first_stage: str = "none",
+        candidates: Optional[int] = None,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        self.model = model
+        self.corpus = corpus
+        self.k = k
+        self.output = output
+        self.first_stage = first_stage
+        self.candidates = choose_candidates(k, first_stage, candidates)
+        self.blocks: Blocks = plan_blocks(memory, model.width, len(model.outputs))
+        self.index: Any = None
+        if first_stage == "faiss":
+            self.index = load_or_build(corpus, memory, self.blocks.corpus)
+
+    def find(self, queries: Tensor) -> Matches:
+        """The best matches of queries, shape (Q, R), of which there are at most ``blocks.queries``."""
+        rows = self.blocks.corpus
+        with tqdm(total=len(self.corpus), desc="corpus", unit=" sentences", leave=False, disable=None) as bar:
+            if self.first_stage == "none":
+                return match_all(self.model, queries, self.corpus, self.k, self.output, rows, bar.update)
+            if self.first_stage == "faiss":
+                found = find_by_index(self.index, queries, self.candidates)
+            else:
+                device = self.model.device
+                found = find_by_cosine(queries, self.corpus, self.candidates, rows, device, bar.update)
+            return rank_candidates(self.model, queries, self.corpus, found, self.k, self.output, rows)
+
+    def write(self, queries: Iterator[NamedVectors], sink: BinaryIO, form: str) -> int:
+        """Writes the matches of queries in their order.
+
+        Args:
+            queries: in blocks of at most ``blocks.queries``.
+            sink: where to.
+            form: one of ``FORMATS``.
+
+        Returns:
+            The number of queries.
+        """
+        count = 0
+        for block in queries:
+            matches = self.find(block.vectors)
+            scores = self.model.publish(matches.values).tolist()
+            for name, rows, row_scores in zip(block.names, matches.rows.tolist(), scores, strict=True):
+                kept = [place for place, row in enumerate(rows) if row >= 0]
+                names = self.corpus.names(rows[place] for place in kept)
+                sink.write(format_matches(self.model, name, names, [row_scores[place] for place in kept], form))
+            sink.flush()
+            count += len(block.names)
+        return count
+
+
+def choose_candidates(k: int, first_stage: str, candidates: Optional[int]) -> int:
+    """How many candidates a first stage finds.
+
+    Raises:
+        ValueError: if there is no first stage to find them, or they are fewer than ``k``.
+    """
+    if candidates is None:
+        return max(_LEAST_CANDIDATES, _CANDIDATES_PER_MATCH * k)
+    if first_stage == "none":
+        raise ValueError(
+            f"--candidates is how many a first stage hands on, but there is none and it is {candidates}; add "
+            "--first-stage cosine or drop it."
+        )
+    if candidates < k:
+        raise ValueError(f"--candidates must be at least --top, but got {candidates} and {k}; raise it.")
+    return candidates
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin match search`` on ``parser``."""
+    add_model_arguments(parser)
+    parser.add_argument(
+        "--queries", required=True, type=Path, metavar="FILE_OR_CACHE", help="sentences, one a line, or cached vectors"
+    )
+    parser.add_argument("--ids", action="store_true", help="lines of the file of queries are ID TAB SENTENCE")
+    parser.add_argument("--corpus", required=True, type=Path, metavar="CACHE", help="what is searched")
+    parser.add_argument("--top", type=int, default=10, metavar="K", help="matches per query (default: 10)")
+    add_ranking_arguments(parser)
+    parser.add_argument(
+        "--first-stage",
+        choices=FIRST_STAGES,
+        default="none",
+        help="how candidates for the model are found: none (it scores the whole corpus), cosine of the whole vectors, "
+        "faiss (likewise, by an approximate index, which is stored in CACHE) (default: none)",
+    )
+    parser.add_argument(
+        "--candidates", type=int, metavar="N", help="candidates of the first stage (default: 10 K, at least 100)"
+    )
+    add_reading_arguments(parser)
+
+
+def add_ranking_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags that say what counts, and where it goes."""
+    parser.add_argument(
+        "--label",
+        metavar="NAME",
+        help="the label whose probability counts, or which number; may be left out where it goes without saying",
+    )
+    parser.add_argument(
+        "--memory",
+        type=int,
+        default=DEFAULT_MEMORY,
+        metavar="MIB",
+        help="for vectors and scores, besides the program and its model (default: %(default)s)",
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE when all is done (default: stdout)")
+    parser.add_argument("--format", choices=FORMATS, default="tsv", help="columns or JSON lines (default: tsv)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Searches; the body of ``muse-plugin match search``.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0.
+
+    Raises:
+        ImportError: if the first stage is faiss and it is missing.
+        ValueError: if a flag, a file or a cache does not fit.
+    """
+    check_positive(args, "top", "candidates", "memory", "batch_size", "max_words")
+    choose_candidates(args.top, args.first_stage, args.candidates)
+    if args.first_stage == "faiss":
+        import_faiss()
+    check_streams(None, args.output)
+    is_text = not args.queries.is_dir()
+    if is_text:
+        check_input(args.queries, "--queries")
+    else:
+        _refuse_reading_flags(args)
+    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    output = model.choose_output(args.label)
+    corpus = model.open_cache(args.corpus)
+    cache = None if is_text else model.open_cache(args.queries)
+    finder = Finder(model, corpus, args.top, output, args.first_stage, args.candidates, args.memory)
+    if cache is not None:
+        queries = read_cache(cache, finder.blocks.queries)
+    else:
+        queries = encode_queries(model, args.queries, args.ids, args.long_texts, finder.blocks.queries)
+    with open_output(args.output) as sink:
+        finder.write(queries, sink, args.format)
+    model.predictor.report_unknown_words()
+    return 0
+
+
+def _refuse_reading_flags(args: argparse.Namespace) -> None:
+    given = [name for name in ("ids", "max_words", "long_texts") if getattr(args, name)]
+    if given:
+        raise ValueError(
+            f"--{given[0].replace('_', '-')} says how sentences are read, but {args.queries} holds vectors; drop it."
+        )
+
+
+def read_cache(cache: VectorCache, rows: int) -> Iterator[NamedVectors]:
+    """Yields cached vectors in blocks, with their ids."""
+    for start, block in cache.blocks(rows):
+        yield NamedVectors(cache.names(range(start, start + len(block))), block)
+
+
+def encode_queries(
+    model: PairModel, source: Path, with_ids: bool, long_texts: Optional[str], rows: int
+) -> Iterator[NamedVectors]:
+    """Yields the vectors of a file's sentences in blocks.
+
+    Args:
+        model: the model.
+        source: one sentence per line.
+        with_ids: the first column is an id.
+        long_texts: one of ``LONG_TEXTS``; None for what was chosen in training.
+        rows: most sentences of a block.
+
+    Raises:
+        ValueError: see ``encode.survey_text``.
+    """
+    refuse = (long_texts or str(model.task.cfg.long_texts)) == LONG_TEXTS[1]
+    survey_text(model, source, with_ids, refuse)
+    lines = iterate_sentences(source, with_ids)
+    cut = 0
+    while block := list(itertools.islice(lines, min(rows, buffer_rows(model)))):
+        words, truncated = read_words(model, block, refuse)
+        cut += truncated
+        yield NamedVectors([sentence.name for sentence in block], model.encode(words))
+    if cut:
+        logger.warning("%d queries were longer than %d words; only those were read.", cut, model.max_words)

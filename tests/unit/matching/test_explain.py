@@ -1,0 +1,132 @@
+"""``muse-plugin match explain``: what is drawn is what the model saw, and every wrong request is named."""
+
+import json
+
+import pytest
+import torch
+from helpers import assert_close
+
+from muse_plugin import cli
+from muse_plugin.matching import explain as module
+from muse_plugin.matching.explain import explain
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.modules.attention_weights import find_attention, record_attention
+
+PAIR = "the plot was thin\tIt was rather fun"
+SIZES = ["--encoder-layers", "3", "--encoder-attention-heads", "4"]
+
+
+@pytest.fixture(scope="module")
+def make_model(shop, tmp_path_factory):
+    """Writes a checkpoint of a head-wise match model on the data of the shop."""
+
+    def make(*flags, arch="head_wise_match_transformer", task="head_wise_match"):
+        folder = tmp_path_factory.mktemp("explain")
+        shop.save_checkpoint(folder, shop.three / "data", *flags, *SIZES, arch=arch, task=task)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def model(make_model):
+    return make_model("--match-dim", "16")
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text(f"a film\ta story\n{PAIR}\nonly one\n\ta film\n")
+    return path
+
+
+def run(*arguments):
+    return cli.main(["match", "explain", *map(str, arguments), "--cpu"])
+
+
+def test_numbers_and_figure_are_those_of_the_pair(model, pairs, tmp_path, capsys):
+    figure = tmp_path / "heads.svg"
+    assert run("--path", model, "--input", pairs, "--line", 2, "--output", figure) == 0
+    assert "heads.svg and " in capsys.readouterr().out
+    assert b"<svg" in figure.read_bytes()
+    numbers = json.loads((tmp_path / "heads.json").read_text())
+    assert numbers["words"] == [
+        ["[CLS]", "the", "plot", "was", "thin"],
+        ["[CLS]", "it", "was", "rather", "fun"],
+    ]
+    assert numbers["layers"] == [0, 1, 2]
+    loaded = PairModel.load(model, cpu=True)
+    first, second = ([loaded.predictor.settings.split_words(text)] for text in PAIR.split("\t"))
+    vectors = loaded.encode(first), loaded.encode(second)
+    expected = torch.softmax(loaded.score_pairs(*vectors), dim=-1)[0]
+    assert_close(list(numbers["scores"].values()), expected, atol=1e-6)
+    assert_close(torch.tensor(numbers["shares"]), loaded.model.matcher.winning_heads(*vectors)[0], atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("arch", "flags"),
+    [
+        ("head_wise_match_transformer", ()),
+        ("head_wise_match_transformer", ("--match-levels", "0,2", "--head-pooling", "mean")),
+        ("head_wise_match_muse", ("--match", "cosine", "--match-aggregation", "concat")),
+        ("head_wise_match_multi_scale", ("--encoder-attention-scales", "1,3,all")),
+    ],
+)
+def test_words_are_shaded_by_what_the_sentences_vector_has_of_them(make_model, arch, flags):
+    loaded = PairModel.load(make_model(*flags, arch=arch), cpu=True)
+    explanation = explain(loaded, PAIR.split("\t"))
+    layers = [0, 2] if "0,2" in flags else [0, 1, 2]
+    assert explanation.layers == layers
+    assert (explanation.shares is None) == ("concat" in flags)
+    for side, text in enumerate(PAIR.split("\t")):
+        with record_attention(find_attention(loaded.model.encoder)) as weights:
+            loaded.encode([loaded.predictor.settings.split_words(text)])
+        for level, layer in enumerate(layers):
+            of_words = weights[layer][0]  # (H, T, T)
+            expected = of_words[:, 0] if loaded.model.head_pooling == "cls" else of_words.sum(1) / of_words.shape[1]
+            assert_close(explanation.attention[side][level], expected, atol=1e-6)
+        assert explanation.attention[side].shape[-1] == len(explanation.words[side])
+        assert_close(explanation.attention[side].sum(-1), torch.ones(len(layers), 4), atol=1e-5)
+
+
+def test_heads_can_be_chosen(model, pairs, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(module, "draw", lambda explanation, heads, path: drawn.append(heads))
+    assert run("--path", model, "--input", pairs, "--output", tmp_path / "a.png", "--heads", "2.3, 0.1") == 0
+    assert run("--path", model, "--input", pairs, "--output", tmp_path / "a.png") == 0
+    assert drawn[0] == [(2, 3), (0, 1)]
+    shares = torch.tensor(json.loads((tmp_path / "a.json").read_text())["shares"])
+    assert len(drawn[1]) == 6
+    best = [shares[place] for place in drawn[1]]
+    assert best == sorted(best, reverse=True)
+    assert best[0] == shares.max()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--line", 9], "has fewer than 9 lines"),
+        (["--line", 0], "--line must be at least 1, but got 0."),
+        (["--line", 3], "a pair is two texts with a tab between them, but line 3 of"),
+        (["--line", 4], "a pair is two texts with a tab between them, but line 4 of"),
+        (
+            ["--heads", "3.0"],
+            "--heads must list layers out of 0, 1, 2 and heads from 0 to 3, such as 2.0, but got '3.0'.",
+        ),
+        (["--heads", "1.4"], "but got '1.4'."),
+        (["--heads", "first"], "but got 'first'."),
+        (["--output", "heads.jpg"], "--output must end in .png, .pdf, .svg, but got heads.jpg"),
+    ],
+)
+def test_what_cannot_be_shown_is_named(model, pairs, tmp_path, capsys, arguments, sentence):
+    output = [] if "--output" in arguments else ["--output", tmp_path / "a.png"]
+    assert run("--path", model, "--input", pairs, *output, *arguments) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(tmp_path.glob("a.*"))
+
+
+def test_models_that_compare_no_heads_are_refused(shop, make_model, pairs, tmp_path, capsys):
+    for folder in (shop.three, make_model("--match", "classic")):
+        assert run("--path", folder, "--input", pairs, "--output", tmp_path / "a.png") == 2
+        assert "match explain shows heads that are compared, but this model compares none" in capsys.readouterr().err
