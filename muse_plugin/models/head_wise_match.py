@@ -182,8 +182,8 @@ class HeadWiseMatchBase(SentenceModel):
 
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``SentenceModel.score_all_pairs``; without gradients."""
-        with torch.no_grad():
-            return self.matcher.score_all_pairs(first, second)
+        logits: Tensor = self.matcher.score_all_pairs(first, second)
+        return logits
 
     def _freeze_unread(self) -> None:
         """Parameters above the last compared head change nothing: they are not trained, and not waited for."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 MATCHES = ("element", "cosine", "bilinear")
 AGGREGATIONS = ("max", "concat")
 # Numbers that ``score_all_pairs`` holds at a time, in each of few tensors: small enough for a processor's cache.
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 _SMALLEST_NORM = 1e-8
 
 
@@ -249,8 +249,9 @@ class HeadWiseMatch(nn.Module):
         result: Tensor = shares.to(matched.dtype).mean(dim=2).view(len(first), *self.shape[:2])
         return result
 
+    @torch.no_grad()
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
-        """Scores every first sentence with every second one; for inference.
+        """Scores every first sentence with every second one; without gradients.
 
         A pair costs what no split into terms of one sentence can spare: with "element" one product (match_dim x D) per
         head, with "cosine" and "bilinear" D multiplications per head.
@@ -311,21 +312,24 @@ class HeadWiseMatch(nn.Module):
         if self.match.kind != "element":
             matched = torch.stack([rows[place] @ columns[place] for place in parts], dim=1)  # (N, parts, M)
             return torch.relu_(_map_channels(matched, weight, bias))
-        total = None
+        size = self.match.output_size
+        shape = rows.shape[2] * size, columns.shape[3]
+        joins = self.head_aggregation.kind == "concat"
+        total, matched = (rows.new_empty(shape) for _ in range(2))
         for number, place in enumerate(parts):
             matrix, offset = self.match.split(place[0], rows[place])
-            size = matrix.shape[1]
-            matched = torch.addmm(offset.view(-1, 1), matrix.flatten(0, 1), columns[place]).view(len(matrix), size, -1)
-            if self.head_aggregation.kind == "concat":
+            out = total if number == 0 and not joins else matched
+            torch.addmm(offset.view(-1, 1), matrix.flatten(0, 1), columns[place], out=out)
+            if joins:
                 part = weight[:, number * size : (number + 1) * size]
-                mapped = torch.matmul(part, torch.relu_(matched))
-                total = mapped if total is None else total.add_(mapped)
-            else:
-                total = matched if total is None else torch.maximum(total, matched, out=total)
-        assert total is not None
-        if self.head_aggregation.kind == "concat":
+                mapped = torch.matmul(part, torch.relu_(matched).view(-1, size, shape[1]))
+                total = mapped if number == 0 else total.add_(mapped)
+            elif number > 0:
+                torch.maximum(total, matched, out=total)
+        if joins:
             return torch.relu_(total.add_(bias.unsqueeze(-1)))
-        return torch.relu_(_map_channels(torch.relu_(total), weight, bias))  # a maximum of ReLUs is a ReLU of maxima
+        highest = torch.relu_(total).view(-1, size, shape[1])  # a maximum of ReLUs is a ReLU of maxima
+        return torch.relu_(_map_channels(highest, weight, bias))
 
     def _unfold(self, vectors: Tensor) -> Tensor:
         unfolded: Tensor = self.dropout(vectors.view(len(vectors), *self.shape))
@@ -358,6 +362,7 @@ class VectorMatch(nn.Module):
         logits: Tensor = self.output(self.dropout(matched[:, 0, 0]))
         return logits
 
+    @torch.no_grad()
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``HeadWiseMatch.score_all_pairs``."""
         logits = first.new_empty(len(first), len(second), self.output.out_features)

@@ -99,7 +99,7 @@ def test_scores_are_those_of_the_equations(match, aggregation, hierarchy, per_le
 
 @torch.no_grad()
 @pytest.mark.parametrize(("match", "aggregation", "hierarchy", "per_level", "levels"), KINDS)
-@pytest.mark.parametrize("block", [1 << 20, 16])
+@pytest.mark.parametrize("block", [1 << 18, 16])
 def test_all_pairs_are_the_pairs_one_by_one_in_blocks_of_any_size(
     match, aggregation, hierarchy, per_level, levels, block, monkeypatch
 ):
@@ -119,7 +119,7 @@ def test_all_pairs_of_more_sentences_than_a_block_has_columns():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("block", [1 << 20, 4])
+@pytest.mark.parametrize("block", [1 << 18, 4])
 def test_classic_match_is_one_comparison_by_element_and_a_linear_layer(block, monkeypatch):
     monkeypatch.setattr(head_match, "_BLOCK", block)
     torch.manual_seed(0)
