@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bert_folders import make_bert
 from helpers import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"
@@ -15,35 +16,11 @@ DATA = REPOSITORY.parent / "shared" / "data"
 
 def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
     """Runs a script of a recipe as a trial, on one core, without a GPU and without the network."""
-    names = (
-        "MODELS",
-        "SEEDS",
-        "SEED",
-        "MODEL",
-        "DOMAIN",
-        "TEST",
-        "CLEAN",
-        "BINARY",
-        "TREES",
-        "ALPHA",
-        "SCALES",
-        "ALPHAS",
-    )
-    names += (
-        "SINGLES",
-        "DATASET",
-        "DISTANCE_ALPHA",
-        "MAX_WORDS",
-        "UPOS",
-        "CHARACTERS",
-        "CRF",
-        "TERMS",
-        "WORD_VECTORS",
-        "FREEZE_VECTORS",
-        "EPOCHS",
-    )
+    names = "MODELS SEEDS SEED MODEL DOMAIN TEST CLEAN BINARY TREES ALPHA SCALES ALPHAS SINGLES DATASET DISTANCE_ALPHA "
+    names += "MAX_WORDS UPOS CHARACTERS CRF TERMS WORD_VECTORS FREEZE_VECTORS EPOCHS LR BATCH PATIENCE ENCODER MATCH "
+    names += "AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR"
     environment = {
-        **{name: value for name, value in os.environ.items() if name not in names},
+        **{name: value for name, value in os.environ.items() if name not in names.split()},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "SKIP_SETUP": "1",
         "NUM_GPUS": "0",
@@ -159,6 +136,40 @@ def test_the_distance_network_runs_on_the_small_pieces_of_scitail(tmp_path):
     runs = list((tmp_path / "work" / "scitail-small").glob("distance_attention_network-seed1/results/*.json"))
     assert len(runs) == 1
     read_result(runs[0], "accuracy")
+
+
+def test_head_wise_match_compares_systems_on_paraphrases(tmp_path):
+    raw = link(tmp_path / "raw", "mrpc/msr_paraphrase_train.txt.gz", "mrpc/msr_paraphrase_test.txt.gz")
+    work = tmp_path / "work"
+    run_all("head_wise_match", raw, work, DATASET="mrpc", ENCODER="transformer", TABLE="2")
+    results = sorted((work / "mrpc").glob("transformer-*/results/*.json"))
+    assert len(results) == 3
+    for path in results:
+        read_result(path, "accuracy")
+        read_result(path, "f1")
+    table = (work / "mrpc" / "RESULTS.md").read_text(encoding="utf-8")
+    assert table.count("| Transformer |") == 3
+
+
+def test_head_wise_match_reads_word_pieces_of_a_bert(tmp_path):
+    raw = link(tmp_path / "raw", "mrpc/msr_paraphrase_train.txt.gz", "mrpc/msr_paraphrase_test.txt.gz")
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        *"abcdefghijklmnopqrstuvwxyz0123456789.,",
+        "the",
+        "of",
+        "##s",
+        "##ing",
+    ]
+    make_bert(tmp_path / "bert", vocab_size=len(pieces), max_position_embeddings=64)
+    (tmp_path / "bert" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    work = tmp_path / "work"
+    run_all("head_wise_match", raw, work, DATASET="mrpc", BERT_DIR=str(tmp_path / "bert"))
+    (path,) = (work / "mrpc").glob("bert-*/results/*.json")
+    read_result(path, "accuracy")
 
 
 def test_pos_tagging_keeps_case_and_has_unknown_words(tmp_path):
