@@ -10,6 +10,7 @@
 #                                     distance_attention_network, directional_attention_network
 #   MODELS="A B", SEEDS="1 2 3"       several of them, one after the other
 #   LR, BATCH, EPOCHS, PATIENCE       other than the recipe's; PATIENCE=0 trains all epochs
+#   WARMUP=100                        updates over which the rate rises; without, the Transformer often stays at chance
 #   WORD_VECTORS=FILE                 pretrained vectors as text (GloVe, fastText); FREEZE_VECTORS=1 does not train them
 # One device trains one model, whatever the machine has. Arguments of train.sh go on to fairseq-train.
 set -euo pipefail
@@ -98,10 +99,10 @@ choose_dropout() { # choose_dropout EMBEDDING CLASSIFIER ATTENTION: sets dropout
 }
 
 choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets training_flags and training_settings; METRIC may be loss or mse
-  local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4}
+  local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4} warmup=${WARMUP:-100}
   if [[ "$trial" == 1 ]]; then epochs=1; fi
-  training_settings=("lr=$rate" "batch=$batch" "epochs=$epochs" "patience=$patience" "best=$5")
-  training_flags=(--optimizer adam --lr "$rate" --lr-scheduler fixed --batch-size "$batch" --max-epoch "$epochs"
+  training_settings=("lr=$rate" "warmup=$warmup" "batch=$batch" "epochs=$epochs" "patience=$patience" "best=$5")
+  training_flags=(--optimizer adam --lr "$rate" --lr-scheduler fixed --warmup-updates "$warmup" --batch-size "$batch" --max-epoch "$epochs"
     --no-epoch-checkpoints --best-checkpoint-metric "$5")
   if [[ "$patience" != 0 ]]; then training_flags+=(--patience "$patience"); fi
   if [[ "$5" != loss && "$5" != mse ]]; then training_flags+=(--maximize-best-checkpoint-metric); fi
