@@ -19,6 +19,8 @@ SIZES = {
     "sentence_bigru": ["--encoder-hidden-size=8"],
     "sentence_cnn": ["--encoder-filters=6"],
     "sentence_average": [],
+    "distance_attention_network": ["--encoder-attention-heads=4", "--encoder-ffn-embed-dim=16"],
+    "directional_attention_network": [],
 }
 SIZES["multi_scale_transformer"].append("--encoder-attention-scales=1,3,N/4")
 TRUNK = ["--word-embed-dim=12", "--encoder-embed-dim=16", "--classifier-hidden-dim=16"]
