@@ -59,6 +59,7 @@ setup(
         "tagging": ["pytorch-crf>=0.7.2", "seqeval>=1.2"],
         "triton": ["triton>=3.0; platform_system == 'Linux'"],
         "figures": ["matplotlib>=3.6"],
+        "tensorboard": ["tensorboard>=2.10"],
     },
     zip_safe=False,
     classifiers=[

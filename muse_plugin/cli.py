@@ -57,6 +57,7 @@ COMMANDS = {
     "match": Command("matching.match", "encode sentences once, then score and search pairs of them"),
     "evaluate": Command("evaluation.evaluate", "score translations: BLEU in its kinds, chrF, TER"),
     "score-labels": Command("evaluation.score_labels", "score predicted labels, tags or numbers"),
+    "analyze": Command("analysis.analyze", "look into models and training runs: figures with their numbers"),
     "benchmark": Command("benchmark.benchmark", "measure speed and memory against fairseq's own models"),
 }
 

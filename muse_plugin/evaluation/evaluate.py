@@ -22,7 +22,13 @@ from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.evaluation_result import COMET, Evaluation, LengthScores, describe_evaluation
 from muse_plugin.evaluation.expectation import judge
 from muse_plugin.evaluation.generation import GenerationSettings, generate, infer_languages
-from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, make_buckets, parse_bounds, score_buckets
+from muse_plugin.evaluation.length_buckets import (
+    DEFAULT_BOUNDS,
+    estimate_buckets,
+    make_buckets,
+    parse_bounds,
+    score_buckets,
+)
 from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
@@ -217,7 +223,9 @@ def _score_lengths(args: argparse.Namespace, result: Evaluation) -> Optional[Len
     """Scores by source length, with tokenised BLEU where it can be computed."""
     sources = result.texts.sources
     if sources is None:
-        if asked := [flag for flag in ("length_buckets", "length_unit", "plot") if getattr(args, flag) is not None]:
+        if asked := [
+            flag for flag in ("length_buckets", "length_unit", "length_intervals", "plot") if getattr(args, flag)
+        ]:
             raise ValueError(
                 f"{flags.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
@@ -235,7 +243,13 @@ def _score_lengths(args: argparse.Namespace, result: Evaluation) -> Optional[Len
     buckets = make_buckets(lengths, parse_bounds(args.length_buckets or DEFAULT_BOUNDS))
     measure = result.measures[0]
     scores = [score_buckets(buckets, measure, counts[measure.name]) for counts in result.statistics]
-    return LengthScores(unit, measure.name, buckets, scores)
+    intervals = []
+    if args.length_intervals:
+        resampling = args.num_resamples or DEFAULT_RESAMPLES["bootstrap"], args.seed or DEFAULT_SEED
+        intervals = [
+            estimate_buckets(buckets, measure, counts[measure.name], *resampling) for counts in result.statistics
+        ]
+    return LengthScores(unit, measure.name, buckets, scores, intervals)
 
 
 def _make_test_settings(args: argparse.Namespace) -> PairedTestSettings:
@@ -284,7 +298,7 @@ def _draw(path: Path, result: Evaluation) -> None:
         labels=[bucket.label for bucket in lengths.buckets],
         counts=[len(bucket.members) for bucket in lengths.buckets],
         curves=[
-            Curve(title, [lengths.scores[i] for i in files])
+            Curve(title, [lengths.scores[i] for i in files], [lengths.intervals[i] for i in files if lengths.intervals])
             for title, files in zip(result.titles, result.systems, strict=True)
         ],
         unit=lengths.unit,

@@ -8,7 +8,7 @@ from sacrebleu.metrics.base import Score
 from muse_plugin.evaluation.expectation import Verdict
 from muse_plugin.evaluation.length_buckets import Bucket
 from muse_plugin.evaluation.scores import Measure, Statistics, describe_score, mean_and_deviation, round_score
-from muse_plugin.evaluation.significance import Comparison, Estimate, PairedTestSettings
+from muse_plugin.evaluation.significance import Comparison, Estimate, Interval, PairedTestSettings
 from muse_plugin.evaluation.systems import Texts
 
 COMET = "COMET"
@@ -22,12 +22,15 @@ class LengthScores(NamedTuple):
         measure: name of the score.
         buckets: ranges with their sentences.
         scores: for each file, the score of each bucket on 0-100, None where it is empty.
+        intervals: for each file, the 95% interval of each bucket's score, None where it is empty; empty if not asked
+            for.
     """
 
     unit: str
     measure: str
     buckets: list[Bucket]
     scores: list[list[Optional[float]]]
+    intervals: list[list[Optional[Interval]]]
 
 
 @dataclass
@@ -148,14 +151,19 @@ def _describe_lengths(result: Evaluation) -> Optional[dict[str, Any]]:
     if lengths is None:
         return None
     rounded = [[None if score is None else round_score(score) for score in file] for file in lengths.scores]
-    buckets = [
-        {
+    bounds = [[None if part is None else [*map(round_score, part)] for part in file] for file in lengths.intervals]
+    own = result.num_own
+    buckets = []
+    for i, bucket in enumerate(lengths.buckets):
+        described: dict[str, Any] = {
             "low": bucket.low,
             "high": bucket.high,
             "num_sentences": len(bucket.members),
-            "scores": [file[i] for file in rounded[: result.num_own]],
-            "versus_scores": [file[i] for file in rounded[result.num_own :]],
+            "scores": [file[i] for file in rounded[:own]],
+            "versus_scores": [file[i] for file in rounded[own:]],
         }
-        for i, bucket in enumerate(lengths.buckets)
-    ]
+        if bounds:
+            described["intervals_95"] = [file[i] for file in bounds[:own]]
+            described["versus_intervals_95"] = [file[i] for file in bounds[own:]]
+        buckets.append(described)
     return {"unit": lengths.unit, "score": lengths.measure, "buckets": buckets}

@@ -18,7 +18,8 @@ NEEDS = {
         ("data", "gen_subset", "beam", "lenpen", "batch_size", "max_tokens", "cpu", "results_path", "generate_arg"),
         "path",
     ),
-    **dict.fromkeys(("versus_name", "significance", "num_resamples", "seed"), "versus"),
+    **dict.fromkeys(("versus_name", "significance"), "versus"),
+    **dict.fromkeys(("num_resamples", "seed"), "versus or length_intervals"),
     "expect_metric": "expect",
 }
 DEFAULT_METRIC = "tokenized_bleu"
@@ -114,6 +115,10 @@ def _add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     )
     lengths.add_argument("--length-unit", choices=("word", "subword"), help="what source length counts (default: word)")
     lengths.add_argument(
+        "--length-intervals", action="store_true",
+        help="also the 95%% interval of each score, by bootstrap resampling of the sentences (see --num-resamples)",
+    )  # fmt: skip
+    lengths.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw it; .png, .pdf or .svg; needs the extra 'figures'"
     )
     versus = parser.add_argument_group("against another system")
@@ -128,7 +133,7 @@ def _add_comparison_flags(parser: argparse.ArgumentParser) -> None:
         "--num-resamples", type=int, metavar="N",
         help="default: " + ", ".join(f"{number} for {name}" for name, number in DEFAULT_RESAMPLES.items()),
     )  # fmt: skip
-    versus.add_argument("--seed", type=int, help=f"of the paired test, at least 1 (default: {DEFAULT_SEED})")
+    versus.add_argument("--seed", type=int, help=f"of resampling, at least 1 (default: {DEFAULT_SEED})")
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:
@@ -180,8 +185,11 @@ def check_arguments(args: argparse.Namespace) -> None:
 def _check_company(args: argparse.Namespace) -> None:
     """Refuses flags that would do nothing without another, or miss one."""
     for flag, needed in NEEDS.items():
-        if getattr(args, flag) not in (None, False) and getattr(args, needed) is None:
-            raise ValueError(f"{spell(flag)} works only together with {spell(needed)}; add that or leave it out.")
+        choices = needed.split(" or ")
+        if getattr(args, flag) not in (None, False) and not any(getattr(args, choice) for choice in choices):
+            raise ValueError(
+                f"{spell(flag)} works only together with {' or '.join(map(spell, choices))}; add that or leave it out."
+            )
     if args.hypotheses and args.references is None:
         raise ValueError("--hypotheses needs --references, but got none; name a file with one reference a line.")
     if args.path is not None and args.data is None:

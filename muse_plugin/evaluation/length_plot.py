@@ -16,10 +16,26 @@ class Curve(NamedTuple):
     Attributes:
         name: for the legend.
         scores: for each file of the system, the score of each bucket on 0-100, None where it is empty.
+        intervals: for each file, the 95% interval of each bucket's score, None where it is empty; empty for none.
     """
 
     name: str
     scores: Sequence[Sequence[Optional[float]]]
+    intervals: Sequence[Sequence[Optional[tuple[float, float]]]] = ()
+
+    @property
+    def label(self) -> str:
+        """The name, and what error bars mean."""
+        if len(self.scores) > 1:
+            return f"{self.name} (mean ± sd of {len(self.scores)})"
+        return f"{self.name} (95% interval)" if self.intervals else self.name
+
+    def find_errors(self, x: int, mean: float, deviation: Optional[float]) -> tuple[float, float]:
+        """How far the error bar of a bucket reaches below and above its point."""
+        if len(self.scores) == 1 and self.intervals:
+            low, high = self.intervals[0][x] or (mean, mean)
+            return max(0.0, mean - low), max(0.0, high - mean)
+        return deviation or 0.0, deviation or 0.0
 
 
 def draw_length_plot(
@@ -27,7 +43,8 @@ def draw_length_plot(
 ) -> None:
     """Draws the figure and writes it to a file.
 
-    Several files of one system make one line, that of their mean, with error bars of one sample standard deviation.
+    Several files of one system make one line, that of their mean, with error bars of one sample standard deviation. The
+    error bars of a single file are the intervals, where there are any.
 
     Args:
         path: where to; the ending (png, pdf, svg) is the format.
@@ -52,12 +69,14 @@ def _draw_curves(axes: Any, curves: Sequence[Curve], score_title: str) -> None:
     for i, curve in enumerate(curves):
         buckets = [(x, [file[x] for file in curve.scores]) for x in range(len(curve.scores[0]))]
         points = [(x, *mean_and_deviation(values)) for x, values in buckets if None not in values]
-        shift = 0.06 * (2 * i - 1) if len(curves) > 1 and len(curve.scores) > 1 else 0.0  # keeps error bars apart
+        has_bars = len(curve.scores) > 1 or len(curve.intervals) > 0
+        shift = 0.06 * (2 * i - 1) if len(curves) > 1 and has_bars else 0.0  # keeps error bars apart
+        errors = [curve.find_errors(*point) for point in points]
         axes.errorbar(
             [x + shift for x, _, _ in points],
             [mean for _, mean, _ in points],
-            yerr=[deviation or 0.0 for _, _, deviation in points] if len(curve.scores) > 1 else None,
-            label=curve.name if len(curve.scores) == 1 else f"{curve.name} (mean ± sd of {len(curve.scores)})",
+            yerr=list(zip(*errors, strict=True)) if has_bars else None,
+            label=curve.label,
             color=COLORS[i % len(COLORS)],
             marker=MARKERS[i % len(MARKERS)],
             markersize=4.5,

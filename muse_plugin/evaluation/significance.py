@@ -5,12 +5,13 @@ nothing is counted twice.
 """
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Score
-from sacrebleu.significance import PairedTest
+from sacrebleu.significance import PairedTest, _bootstrap_resample
 
 from muse_plugin.evaluation.scores import Measure, Statistics
 
@@ -18,6 +19,7 @@ METHODS = {"bootstrap": "bs", "approximate_randomization": "ar"}
 DEFAULT_RESAMPLES = {"bootstrap": 1000, "approximate_randomization": 10000}
 DEFAULT_SEED = 12345  # sacreBLEU's
 _SEED_VARIABLE = "SACREBLEU_SEED"
+_OUTSIDE = 0.025  # share of the scores on either side of an interval
 
 
 class PairedTestSettings(NamedTuple):
@@ -33,6 +35,13 @@ class PairedTestSettings(NamedTuple):
     method: str
     num_resamples: int
     seed: int
+
+
+class Interval(NamedTuple):
+    """Where 95% of the scores of resampled sets of sentences lie, 0-100."""
+
+    low: float
+    high: float
 
 
 class Estimate(NamedTuple):
@@ -97,6 +106,27 @@ def compare_systems(
         p_value=1.0 if result.score == other.score else float(result.p_value),
         signature=str(signature),
     )
+
+
+def estimate_interval(measure: Measure, statistics: Statistics, num_resamples: int, seed: int) -> Interval:
+    """Resamples sentences with replacement, to say how far a score might lie elsewhere by chance.
+
+    Args:
+        measure: the score.
+        statistics: of at least one sentence, a row for each.
+        num_resamples: resampled sets of as many sentences, at least 1.
+        seed: of the random numbers, at least 1.
+
+    Returns:
+        The interval between the 2.5th and the 97.5th percentile of the scores of the resampled sets.
+    """
+    assert statistics
+    assert num_resamples >= 1
+    with _seed(seed):
+        _, resampled = _bootstrap_resample(statistics, measure.metric, num_resamples)
+    scores = sorted(float(score.score) for score in resampled)
+    outside = math.floor(num_resamples * _OUTSIDE)
+    return Interval(scores[outside], scores[-1 - outside])
 
 
 class _CountedMetric:

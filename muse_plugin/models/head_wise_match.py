@@ -161,16 +161,16 @@ class HeadWiseMatchBase(SentenceModel):
         """See ``SentenceModel.represent``."""
         if self.classic:
             states, mask = self.encode(src_tokens, src_lengths, src_characters)
-            return self._pool(states, mask)
+            return self._summarise(states, mask)
         with record_heads(self.levels) as outputs:
             _, mask = self.encode(src_tokens, src_lengths, src_characters)
-        return torch.cat([self._pool(outputs[level], mask) for level in range(len(self.levels))], dim=1)
+        return torch.cat([self._summarise(outputs[level], mask) for level in range(len(self.levels))], dim=1)
 
     def name_positions(self, words: list[str]) -> list[str]:
         """What stands at each position that the encoder reads, for a sentence of these words."""
         return words if self.cls is None else [_FIRST, *words]
 
-    def _pool(self, states: Tensor, mask: Optional[Tensor]) -> Tensor:
+    def _summarise(self, states: Tensor, mask: Optional[Tensor]) -> Tensor:
         if self.head_pooling == "cls":
             return states[:, 0]
         return (max_over_tokens if self.head_pooling == "max" else mean_over_tokens)(states, mask)

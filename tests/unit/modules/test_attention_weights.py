@@ -1,13 +1,22 @@
 """Recorded attention weights: applied to the values, they give what the encoder's heads say."""
 
+import muse_models
 import pytest
 import torch
 from helpers import assert_close
 from sentence_models import build, make_input, make_sentences
 
-from muse_plugin.modules.attention_weights import find_attention, record_attention
+from muse_plugin.modules.attention import CrossAttention
+from muse_plugin.modules.attention_weights import (
+    find_attention,
+    find_cross_attention,
+    record_attention,
+    watch_attention,
+    weigh_masked,
+)
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
-from muse_plugin.modules.branch import split_heads
+from muse_plugin.modules.branch import LayerContext, merge_heads, split_heads
+from muse_plugin.modules.distance_attention import MaskedAttention
 from muse_plugin.modules.head_outputs import find_head_sources, record_heads
 
 ATOL = 1e-5  # float32, sums in another order
@@ -86,3 +95,84 @@ def test_weights_of_bert():
     pieces = torch.randint(0, 20, (3, 7))
     mask = torch.arange(7) >= torch.tensor(LENGTHS)[:, None]
     check(encoder, lambda: encoder(pieces, mask), LENGTHS)
+
+
+# ---- decoders, and the two directions -----------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "variant", ["muse", "plain_transformer", "multi_scale", "everything_limited", "distance", "long_short_range"]
+)
+def test_weights_of_decoders_times_values_are_the_outputs_of_heads(variant):
+    net = muse_models.built(variant)
+    *_, source, previous = muse_models.make_pair()
+    own, cross = find_attention(net.decoder), find_cross_attention(net.decoder)
+    assert len(own) == len(cross) == 2
+    modules = [*own, *cross]
+    seen, calls = {}, {}
+    handles = [
+        module.register_forward_hook(lambda m, args, output: calls.__setitem__(m, (args, output))) for module in modules
+    ]
+    with watch_attention(modules, seen.__setitem__):
+        net(source, muse_models.lengths_of(source), previous)
+    for handle in handles:
+        handle.remove()
+    before = dict(seen)
+    net(source, muse_models.lengths_of(source), previous)
+    assert seen == before  # watching has ended
+    for number, module in enumerate(modules):
+        (projected, context), output = calls[module]
+        if module in own:
+            value = split_heads(projected["value"], module.num_heads)
+            assert (seen[number].weights.triu(1) == 0).all()  # nobody sees what is not yet written
+        else:
+            value = module.key_value_proj(context.encoder_out).transpose(0, 1).chunk(2, dim=-1)[1]
+            value = split_heads(value, module.num_heads)
+            assert_close(seen[number].key_padding_mask, source.eq(muse_models.PAD), atol=0, rtol=0)
+        weights = seen[number].weights
+        assert weights.shape == (3, module.num_heads, previous.shape[1], value.shape[2])
+        assert_close(merge_heads(weights @ value), output, atol=ATOL)
+
+
+@torch.no_grad()
+def test_rows_of_a_beam_share_the_padding_of_their_sentence():
+    torch.manual_seed(0)
+    module = CrossAttention(8, 2, 6).eval()
+    mask = torch.tensor([[False, False, True], [False, False, False]])
+    context = LayerContext(4, encoder_out=torch.randn(3, 2, 6), encoder_padding_mask=mask)
+    seen = {}
+    with watch_attention([module], seen.__setitem__):
+        module({"encoder_query": torch.randn(6, 4, 8)}, context)
+    assert context.attention_weights is None  # nobody else asked
+    assert_close(seen[0].key_padding_mask, mask[[0, 0, 0, 1, 1, 1]], atol=0, rtol=0)
+    assert (seen[0].weights[:3, ..., 2] == 0).all()
+    assert (seen[0].weights[3:, ..., 2] > 0).all()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("norms", [True, False])
+def test_weights_of_a_direction_with_and_without_its_distance_mask(direction, norms):
+    torch.manual_seed(0)
+    module, plain = (MaskedAttention(12, 3, direction, alpha, norms).eval() for alpha in (1.5, 0.0))
+    for parameter in module.parameters():
+        parameter.normal_(std=0.7)
+    plain.load_state_dict(module.state_dict())
+    x, lengths = torch.randn(3, 6, 12), torch.tensor(LENGTHS)
+    mask = torch.arange(6) >= lengths[:, None]
+    values = module.in_proj(x).chunk(3, -1)[2].view(3, 6, 3, 4)
+    values = (module.in_norms[2](values) if norms else values).transpose(1, 2)
+    seen = {}
+    with watch_attention([module], seen.__setitem__):
+        outputs = {True: module(x, lengths, mask)}
+    outputs[False] = plain(x, lengths, mask)
+    shown = {True: seen[0], False: weigh_masked(module, x, lengths, mask, with_distance=False)}
+    assert not torch.allclose(shown[True].weights, shown[False].weights)
+    for with_distance, output in outputs.items():
+        result = module.out_proj(merge_heads(shown[with_distance].weights @ values))
+        result = module.out_norm(result) if norms else result
+        for row, length in enumerate(LENGTHS):
+            assert_close(result[row, :length], output[row, :length], atol=ATOL)
+    blind = shown[True].weights[0, :, 0 if direction == "forward" else -1]
+    assert (blind == 0).all()  # nothing on its side

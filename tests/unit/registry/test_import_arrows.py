@@ -40,7 +40,7 @@ FLOORS = {
     "matching": floor(f"atomic_files figures text_streams checkpoints sentence_data prediction {BELOW}"),
     "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
-    "analysis": floor(BELOW),
+    "analysis": floor(f"atomic_files figures run_record text_streams checkpoints sentence_data {BELOW}"),
     # Files of the package itself.
     "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
     "cli": floor("", ""),

@@ -1,0 +1,178 @@
+"""``muse-plugin analyze bert``: how far the heads of a BERT look (arXiv:1912.00544, Figure 3), and how sharply.
+
+The BERT is a folder as Hugging Face's transformers writes it; the text is raw, a sentence a line, of which each is read
+alone between [CLS] and [SEP].
+"""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from muse_plugin.analysis import attention_distance, attention_map, concentration
+from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.reading import AttentionObserver, MapObserver, read_corpus
+from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
+from muse_plugin.analysis.subject import MAX_TOKENS
+from muse_plugin.models.bert_weights import load_bert_weights, read_bert_sizes
+from muse_plugin.modules.bert_encoder import BertEncoder
+from muse_plugin.run_record import describe_run
+from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
+from muse_plugin.text_streams import check_streams, iterate_lines
+
+DESCRIPTION = (
+    "Look at the attention of a BERT, a folder as Hugging Face's transformers writes it, while it reads raw text: how "
+    "far each head looks, how its weight is spread over distances, how sharp it is by sentence length, and what heads "
+    "look at in one sentence."
+)
+_FIRST, _LAST = "[CLS]", "[SEP]"
+_FILLING = 0  # any valid id
+
+
+class BertReader(nn.Module):
+    """A BERT as ``reading.py`` runs models.
+
+    Args:
+        encoder: the BERT.
+    """
+
+    def __init__(self, encoder: BertEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
+        """Reads sentences: BERT's ids (B, T), of which the first ``lengths`` of a row are real."""
+        mask = torch.arange(pieces.shape[1], device=pieces.device) >= lengths[:, None]
+        states: Tensor = self.encoder(pieces, mask if bool(mask.any()) else None)
+        return states
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin analyze bert`` on ``parser``."""
+    parser.add_argument(
+        "--bert-dir",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help=f"folder with config.json, {VOCABULARY_NAME} and model.safetensors or pytorch_model.bin",
+    )
+    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="raw text, one sentence a line")
+    parser.add_argument(
+        "--sentences", type=int, default=500, metavar="N", help="sentences read from the beginning (default: 500)"
+    )
+    parser.add_argument(
+        "--sentence",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of the sentence, from 1 and blank lines left out, whose attention is shown (default: 1)",
+    )
+    parser.add_argument("--name", default="BERT", help="what to call the model (default: BERT)")
+    parser.add_argument(
+        "--max-tokens", type=int, default=MAX_TOKENS, help="most word pieces in a batch (default: 4000)"
+    )
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyses a BERT; the body of ``muse-plugin analyze bert``.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: if a flag is wrong or a file damaged.
+        FileNotFoundError: if a file is missing.
+        ImportError: if a package is missing.
+    """
+    for name in ("sentences", "sentence", "max_tokens"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}.")
+    check_streams(args.input, None)
+    check_output(args.output)
+    sizes = read_bert_sizes(args.bert_dir)
+    rules, _ = choose_rules(args.bert_dir)
+    cutter = WordPieces(args.bert_dir / VOCABULARY_NAME, rules)
+    sentences = read_sentences(args.input, cutter, args.sentences, sizes.max_position_embeddings)
+    if args.sentence > len(sentences):
+        raise ValueError(
+            f"--sentence must be the number of a sentence that is read, from 1 to {len(sentences)}, but got "
+            f"{args.sentence}."
+        )
+    ids = {piece: number for number, piece in enumerate(read_vocabulary(args.bert_dir / VOCABULARY_NAME))}
+    encoder = BertEncoder(sizes)
+    load_bert_weights(encoder, args.bert_dir)
+    reader = BertReader(encoder)
+    if torch.cuda.is_available() and not args.cpu:
+        reader.cuda()
+    sites = find_sites(reader)
+    attention, shown = AttentionObserver(sites), MapObserver(sites)
+    encoded = [[ids[piece] for piece in pieces] for pieces in sentences]
+    read_corpus(reader, make_batches(encoded, args.max_tokens), [attention], padding=_FILLING, title=args.name)
+    pieces = sentences[args.sentence - 1]
+    read_corpus(reader, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
+    results = [
+        *attention_distance.make_results(
+            attention_distance.read_heads(args.name, sites, attention.statistics),
+            attention_distance.read_distances(args.name, sites, attention.statistics),
+        ),
+        concentration.make_result(concentration.read_concentration(args.name, sites, attention.statistics)),
+        *attention_map.make_results(attention_map.read_maps(args.name, sites, shown.maps, pieces, [])),
+    ]
+    record = {
+        "models": [{"name": args.name, "bert_dir": str(args.bert_dir), "sizes": sizes._asdict()}],
+        "data": {"input": str(args.input), "sentences": len(sentences), "shown_sentence": args.sentence},
+        **describe_run(),
+    }
+    write_results(args.output, f"Analysis of {args.name}", results, [], record)
+    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
+    return 0
+
+
+def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> list[list[str]]:
+    """Cuts text into word pieces with [CLS] and [SEP] around them; what is longer than the model reads is cut off.
+
+    Args:
+        path: raw text, one sentence a line; blank lines are passed over.
+        cutter: of the BERT's vocabulary.
+        count: most sentences read.
+        longest: pieces of a sentence, [CLS] and [SEP] among them.
+
+    Raises:
+        ValueError: if there is no sentence.
+    """
+    with path.open("rb") as file:
+        lines = (cutter.split(text) for text, _ in iterate_lines(file))
+        sentences = [[_FIRST, *pieces[: longest - 2], _LAST] for pieces in itertools.islice(filter(None, lines), count)]
+    if not sentences:
+        raise ValueError(f"--input must have a sentence, but {path} has none.")
+    return sentences
+
+
+def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Tensor]]:
+    """Batches of sentences of similar length for ``BertReader``.
+
+    Args:
+        sentences: ids.
+        max_tokens: of a batch, padding included; a longer sentence makes a batch of its own.
+    """
+    groups: list[list[Sequence[int]]] = []
+    for sentence in sorted(sentences, key=len):
+        if not groups or len(sentence) * (len(groups[-1]) + 1) > max_tokens:
+            groups.append([])
+        groups[-1].append(sentence)
+    return [_pad(group) for group in groups]
+
+
+def _pad(group: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    longest = max(map(len, group))
+    rows = [[*sentence, *[_FILLING] * (longest - len(sentence))] for sentence in group]
+    return {"pieces": torch.tensor(rows), "lengths": torch.tensor([len(sentence) for sentence in group])}

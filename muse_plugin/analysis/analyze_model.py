@@ -1,0 +1,263 @@
+"""``muse-plugin analyze model``: figures and numbers about a trained model, from its parameters and a part of its data.
+
+One pass over the sentences feeds every analysis that the model has parts for; see ``reading.py``.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from muse_plugin.analysis import (
+    allocation,
+    attention_distance,
+    attention_map,
+    concentration,
+    directions,
+    gates,
+    kernels,
+)
+from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.reading import AttentionObserver, KernelObserver, MapObserver, Observer, read_corpus
+from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
+from muse_plugin.analysis.result import Missing, Result
+from muse_plugin.analysis.subject import (
+    MAX_TOKENS,
+    Batches,
+    Subject,
+    check_same_data,
+    choose_sentences,
+    choose_shown_sentence,
+    load_subject,
+    name_words,
+)
+from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES
+from muse_plugin.run_record import describe_run
+
+DESCRIPTION = (
+    "Look into a trained model: gates and kernels of convolutions, what heads look at, how far and how sharply, "
+    "windows of heads, masks of the distance network. Writes each figure as PNG and SVG with its numbers as CSV, "
+    "all numbers as numbers.json, and report.html with everything in one file."
+)
+NOT_THERE = {
+    "gates": "the model has no gate between kernel sizes",
+    "kernels": "the model has no dynamic or lightweight convolution",
+    "attention": "the model has no attention heads",
+    "allocation": "no head of the model has a window",
+    "directions": "the model is no distance-based self-attention network",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin analyze model`` on ``parser``."""
+    parser.add_argument(
+        "--path",
+        required=True,
+        type=Path,
+        metavar="DIR_OR_CHECKPOINT",
+        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="DIR_OR_CHECKPOINT",
+        help="a second model of the same data, such as a Transformer, to stand beside the first in every figure",
+    )
+    parser.add_argument("--name", help="what to call the model (default: its architecture)")
+    parser.add_argument("--against-name", metavar="NAME", help="what to call the second (default: its architecture)")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data (default: as trained)")
+    parser.add_argument("--split", default="valid", metavar="NAME", help="part of the data (default: valid)")
+    parser.add_argument(
+        "--sentences", type=int, default=500, metavar="N", help="sentences read, spread over the split (default: 500)"
+    )
+    parser.add_argument(
+        "--sentence",
+        type=int,
+        metavar="N",
+        help="number of the sentence, from 1, whose attention is shown (default: one of at most 20 tokens)",
+    )
+    parser.add_argument(
+        "--only",
+        metavar="NAME,...",
+        help=f"analyses out of {', '.join(NOT_THERE)} (default: all that the model has parts for)",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=MAX_TOKENS, help="most tokens in a batch, padding included (default: 4000)"
+    )
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
+    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyses a model; the body of ``muse-plugin analyze model``.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0.
+
+    Raises:
+        ValueError: if a flag is wrong, the models do not fit each other, or the model lacks a part that ``--only``
+            names.
+        FileNotFoundError: if a checkpoint or its data are missing.
+    """
+    for name in ("sentences", "max_tokens"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}.")
+    wanted = parse_only(args.only)
+    if args.against_name is not None and args.against is None:
+        raise ValueError("--against-name names a second model, but there is no --against; add that or drop the name.")
+    check_output(args.output)
+    for logger in ("fairseq", "muse_plugin.tasks", "matplotlib"):  # which report each step
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    subjects = [load_subject(args.path, args.split, args.data, args.name, args.cpu)]
+    if args.against is not None:
+        subjects.append(load_subject(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))
+        check_same_data(*subjects)
+        subjects = _tell_apart(subjects)
+    findings = [analyze(subject, wanted, args.sentences, args.sentence, args.max_tokens) for subject in subjects]
+    results, missing = combine(findings, wanted)
+    if args.only is not None and missing:
+        raise ValueError(
+            f"--only {missing[0].name} asks for what is not there: {missing[0].reason}; leave it out, or name another "
+            "checkpoint."
+        )
+    if not results:
+        raise ValueError(f"nothing of {args.path} can be shown: {'; '.join(part.reason for part in missing)}.")
+    record = {
+        "models": [{"name": subject.name, **subject.settings} for subject in subjects],
+        "data": {"split": args.split, "sentences": findings[0].sentences, "shown_sentence": findings[0].shown},
+        **describe_run(),
+    }
+    title = " and ".join(subject.name for subject in subjects)
+    write_results(args.output, f"Analysis of {title}", results, missing, record)
+    for part in missing:
+        sys.stdout.write(f"{part.name} does not apply: {part.reason}\n")
+    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
+    return 0
+
+
+def parse_only(text: Optional[str]) -> list[str]:
+    """Reads ``--only``; None is all analyses.
+
+    Raises:
+        ValueError: if one is unknown.
+    """
+    if text is None:
+        return list(NOT_THERE)
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in NOT_THERE:
+            raise ValueError(f"--only must list analyses out of {', '.join(NOT_THERE)}, but got {name!r}.")
+    return [name for name in NOT_THERE if name in names]
+
+
+def _tell_apart(subjects: Sequence[Subject]) -> list[Subject]:
+    """Two models of one name are numbered."""
+    if len({subject.name for subject in subjects}) == len(subjects):
+        return list(subjects)
+    names = [f"{s.name} {number}" for number, s in enumerate(subjects, start=1)]
+    return [subject._replace(name=name) for subject, name in zip(subjects, names, strict=True)]
+
+
+class Findings(NamedTuple):
+    """What was found in one model.
+
+    Attributes:
+        rows: of each table, by its name; tables of parts that the model does not have are empty.
+        sentences: how many were read.
+        shown: number of the sentence whose attention is shown, from 1; None if none is.
+    """
+
+    rows: dict[str, list[Any]]
+    sentences: int
+    shown: Optional[int]
+
+
+def analyze(
+    subject: Subject, wanted: Sequence[str], count: int, shown: Optional[int] = None, max_tokens: int = MAX_TOKENS
+) -> Findings:
+    """Analyses one model.
+
+    Args:
+        subject: the model and its data.
+        wanted: names of analyses.
+        count: sentences to read.
+        shown: number of the sentence whose attention is shown, from 1; None to choose one.
+        max_tokens: of a batch, padding included.
+
+    Raises:
+        ValueError: if there is no such sentence.
+    """
+    name, model = subject.name, subject.model
+    sites = find_sites(model) if "attention" in wanted else []
+    convolutions = kernels.find_kernel_sites(model) if "kernels" in wanted else []
+    both = directions.find_directions(model) if "directions" in wanted else []
+    attention = AttentionObserver(sites)
+    kernel = KernelObserver([site.module for site in convolutions])
+    direction = directions.DirectionObserver(both)
+    chosen = choose_sentences(subject, count)
+    observers: list[tuple[Observer, Sequence[Any]]] = [(attention, sites), (kernel, convolutions), (direction, both)]
+    used = [observer for observer, found in observers if found]
+    if used:
+        read_corpus(model, Batches(subject, chosen, max_tokens), used, subject.padding, name)
+    rows: dict[str, list[Any]] = {
+        "gates": gates.read_gates(name, model) if "gates" in wanted else [],
+        "kernels": kernels.read_kernels(name, convolutions, kernel),
+        "heads": attention_distance.read_heads(name, sites, attention.statistics),
+        "distances": attention_distance.read_distances(name, sites, attention.statistics),
+        "concentration": concentration.read_concentration(name, sites, attention.statistics),
+        "maps": [],
+        "allocation": allocation.read_allocation(name, model) if "allocation" in wanted else [],
+        "masks": directions.read_masks(name, both),
+        "offsets": directions.read_offsets(name, direction),
+    }
+    place = None
+    if sites:
+        place = choose_shown_sentence(subject, chosen, shown)
+        (inputs,) = Batches(subject, [place])
+        observer = MapObserver(sites)
+        read_corpus(model, [inputs], [observer], subject.padding)
+        rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(subject, inputs))
+    return Findings(rows, len(chosen) if used else 0, None if place is None else place + 1)
+
+
+# Which tables an analysis has, the first of which says whether it applies, and how they become results.
+_MAKERS: dict[str, tuple[tuple[str, ...], Callable[..., list[Result]]]] = {
+    "gates": (("gates",), lambda rows: [gates.make_result(rows)]),
+    "kernels": (("kernels",), lambda rows: [kernels.make_result(rows)]),
+    "attention": (
+        ("heads", "distances", "concentration", "maps"),
+        lambda heads, distances, sharpness, maps: [
+            *attention_distance.make_results(heads, distances),
+            concentration.make_result(sharpness),
+            *attention_map.make_results(maps),
+        ],
+    ),
+    "allocation": (("allocation",), lambda rows: [allocation.make_result(rows)]),
+    "directions": (("masks", "offsets"), directions.make_results),
+}
+
+
+def combine(findings: Sequence[Findings], wanted: Sequence[str]) -> tuple[list[Result], list[Missing]]:
+    """Puts the models side by side.
+
+    Args:
+        findings: of each model.
+        wanted: names of analyses.
+
+    Returns:
+        Results of what at least one model has, and what none has.
+    """
+    results, missing = [], []
+    for name in wanted:
+        tables, make = _MAKERS[name]
+        rows = [[row for found in findings for row in found.rows[table]] for table in tables]
+        if rows[0]:
+            results += make(*rows)
+        else:
+            missing.append(Missing(name, NOT_THERE[name]))
+    return results, missing

@@ -1,0 +1,267 @@
+"""What is analysed: a trained model with sentences of its data, loaded by fairseq."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.models import FairseqEncoderDecoderModel
+from torch import Tensor, nn
+
+from muse_plugin.checkpoints.finding import find_checkpoint
+from muse_plugin.checkpoints.safe_loading import load_checkpoint
+
+MAX_TOKENS = 4000  # of a batch, padding included
+_LONGEST_SHOWN = 20  # words of the sentence that is shown where none is asked for
+
+
+class Subject(NamedTuple):
+    """A trained model and a part of its data.
+
+    Attributes:
+        name: what to call it.
+        model: on the device where it shall run, in evaluation mode.
+        task: its task.
+        dataset: a split of the data.
+        settings: of the checkpoint, for the record: architecture, task, updates.
+    """
+
+    name: str
+    model: Any
+    task: Any
+    dataset: Any
+    settings: dict[str, Any]
+
+    @property
+    def translates(self) -> bool:
+        """Whether the model has a decoder."""
+        return hasattr(self.model, "decoder")
+
+    @property
+    def padding(self) -> int:
+        """Id that fills short sentences."""
+        dictionary = self.task.source_dictionary
+        return 1 if dictionary is None else int(dictionary.pad())
+
+
+class Batches:
+    """Sentences of a subject in batches of similar length, made when they are asked for.
+
+    Args:
+        subject: whose data they are.
+        indices: the sentences, see ``choose_sentences``.
+        max_tokens: of a batch, padding included; a longer sentence makes a batch of its own.
+    """
+
+    def __init__(self, subject: Subject, indices: Sequence[int], max_tokens: int = MAX_TOKENS) -> None:
+        self.dataset = subject.dataset
+        self.groups: list[list[int]] = []
+        lengths = {index: int(self.dataset.num_tokens(index)) for index in indices}
+        for index in sorted(indices, key=lambda index: lengths[index]):  # the newest is the longest
+            if not self.groups or lengths[index] * (len(self.groups[-1]) + 1) > max_tokens:
+                self.groups.append([])
+            self.groups[-1].append(index)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for group in self.groups:
+            yield self.dataset.collater([self.dataset[index] for index in group])["net_input"]
+
+
+def load_subject(
+    path: Path,
+    split: str,
+    data: Optional[Path] = None,
+    name: Optional[str] = None,
+    cpu: bool = False,
+    flag: str = "--path",
+) -> Subject:
+    """Loads a checkpoint and a split of its data.
+
+    Args:
+        path: a checkpoint, or a folder with one.
+        split: such as valid.
+        data: folder of the data; None for the one that the model was trained on.
+        name: what to call it; None for the name of its architecture.
+        cpu: if false, a GPU is used when there is one.
+        flag: that named the checkpoint, for messages.
+
+    Raises:
+        FileNotFoundError: if the checkpoint, the data or the split are missing.
+        ValueError: if the checkpoint is damaged, does not fit the data, or is of another kind of model.
+    """
+    try:
+        checkpoint = find_checkpoint(path)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(str(error).replace("--path", flag)) from None
+    overrides = {} if data is None else {"data": str(data)}
+    try:
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides)
+    except Exception:
+        load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
+        raise
+    cfg = state["cfg"]
+    _check_folder(checkpoint, cfg["task"].get("data"))
+    history = state.get("optimizer_history") or [{}]
+    updates = history[-1].get("num_updates")
+    model, task = _build(checkpoint, state, overrides, cfg["task"].get("data"))
+    arch = _read_architecture(cfg["model"])
+    settings = {"checkpoint": str(path), "arch": arch, "task": str(cfg["task"]["_name"]), "updates": updates}
+    if not (hasattr(task, "predicts") or isinstance(model, FairseqEncoderDecoderModel)):
+        raise ValueError(
+            f"{flag} must be a model of translation or of sentences, but {checkpoint} holds {arch}, trained with "
+            f"--task {settings['task']}; analyze another one."
+        )
+    dataset = _load_split(task, split, cfg["task"].get("data"))
+    if torch.cuda.is_available() and not cpu:
+        model.cuda()
+    subject = Subject(name or arch, model.eval(), task, dataset, settings)
+    if subject.translates and getattr(dataset, "tgt", True) is None:
+        raise ValueError(
+            f"a translation model reads its data with their translations, but split {split} has no target side; "
+            "binarise both languages, or choose another --split."
+        )
+    return subject
+
+
+def _read_architecture(settings: Any) -> str:
+    """The name under which the model was trained; its settings are a config or, for older models, a Namespace."""
+    names = settings if isinstance(settings, Mapping) else vars(settings)
+    return str(names.get("_name") or names.get("arch"))
+
+
+def _check_folder(checkpoint: Path, data: Optional[str]) -> None:
+    folder = None if data is None else Path(utils.split_paths(str(data), os.pathsep)[0])
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(
+            f"the data of {checkpoint} are looked for in {folder}, which does not exist; name their folder by --data."
+        )
+
+
+def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
+    try:
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides, state=state)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"the data in {data} must be those that {checkpoint} was trained with, but they lack a file: {error}; name "
+            "the folder of the right ones by --data."
+        ) from error
+    except RuntimeError as error:
+        raise ValueError(
+            f"the data in {data} must be those that {checkpoint} was trained with, but loading the model gave: "
+            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
+        ) from error
+    return model, task
+
+
+def _load_split(task: Any, split: str, data: Any) -> Any:
+    try:
+        task.load_dataset(split)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"--split must name a part of the data in {data}, but got {split} ({error}); usual ones are train, valid "
+            "and test."
+        ) from error
+    dataset = task.dataset(split)
+    if len(dataset) == 0:
+        raise ValueError(f"--split must name a part with sentences, but {split} in {data} is empty.")
+    return dataset
+
+
+def choose_sentences(subject: Subject, count: int) -> list[int]:
+    """Chooses sentences spread evenly over the split; those that are too long for the model are left out before.
+
+    Args:
+        subject: a model and its data.
+        count: how many; all if there are fewer.
+
+    Returns:
+        Their places in the split, increasing.
+
+    Raises:
+        ValueError: if all sentences are too long.
+    """
+    places = np.arange(len(subject.dataset))
+    limit = utils.resolve_max_positions(subject.task.max_positions(), subject.model.max_positions())
+    if limit is not None:
+        places, _ = subject.dataset.filter_indices_by_size(places, limit)
+    if len(places) == 0:
+        raise ValueError(
+            f"at least one sentence must be short enough for the model, but all {len(subject.dataset)} are longer than "
+            f"{limit}; choose another --split."
+        )
+    chosen = np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int)
+    return sorted(int(place) for place in places[np.unique(chosen)])
+
+
+def choose_shown_sentence(subject: Subject, indices: Sequence[int], number: Optional[int]) -> int:
+    """The place of the sentence whose attention is shown.
+
+    Args:
+        subject: a model and its data.
+        indices: of ``choose_sentences``.
+        number: of the sentence in the split, from 1; None for the longest of ``indices`` with at most 20 tokens.
+
+    Raises:
+        ValueError: if there is no such sentence.
+    """
+    if number is not None:
+        if not 1 <= number <= len(subject.dataset):
+            raise ValueError(
+                f"--sentence must be the number of a sentence of the split, from 1 to {len(subject.dataset)}, but got "
+                f"{number}."
+            )
+        return number - 1
+    lengths = {index: int(subject.dataset.num_tokens(index)) for index in indices}
+    short = [index for index in indices if lengths[index] <= _LONGEST_SHOWN]
+    if short:
+        return max(short, key=lambda index: lengths[index])  # the first of the longest
+    return min(indices, key=lambda index: lengths[index])
+
+
+def name_words(subject: Subject, inputs: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What stands at each position that encoder and decoder read, of a batch of one sentence.
+
+    Args:
+        subject: a model and its data.
+        inputs: arguments of the model.
+
+    Returns:
+        Words of the (first) source text, with the signs that the encoder reads around them; and those that the decoder
+        has read when it predicts the next one, none without a decoder.
+    """
+    tokens: Tensor = inputs["src_tokens"][0]
+    if tokens.dim() == 2:  # vectors
+        words = [str(number) for number in range(1, len(tokens) + 1)]
+    else:
+        words = [str(subject.task.source_dictionary[token]) for token in tokens.tolist()]
+    if not subject.translates:
+        if hasattr(subject.model, "name_positions"):
+            words = subject.model.name_positions(words)
+        elif getattr(subject.model, "cls", None) is not None:
+            words = ["[CLS]", *words]
+        return words, []
+    previous = inputs["prev_output_tokens"][0].tolist()
+    return words, [str(subject.task.target_dictionary[token]) for token in previous]
+
+
+def check_same_data(first: Subject, second: Subject) -> None:
+    """Raises ValueError unless two models read the same sentences, so that they can stand in one figure."""
+    dictionaries = [subject.task.source_dictionary for subject in (first, second)]
+    if dictionaries[0] != dictionaries[1]:
+        sizes = " and ".join("none" if d is None else f"one of {len(d)}" for d in dictionaries)
+        raise ValueError(
+            "--against must be a model of the same data, but the two source dictionaries differ "
+            f"({sizes} entries); train both on the same binarised data."
+        )
+    if len(first.dataset) != len(second.dataset) or first.translates != second.translates:
+        raise ValueError(
+            f"--against must be a model of the same data, but the splits have {len(first.dataset)} and "
+            f"{len(second.dataset)} sentences and the tasks are {first.settings['task']} and "
+            f"{second.settings['task']}; give the folder of both by --data."
+        )

@@ -1,0 +1,151 @@
+"""Reads what fairseq-train reports: its log, of --log-format simple, tqdm or json, or its TensorBoard events.
+
+Losses are in bits, as fairseq logs them.
+"""
+
+import importlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from muse_plugin.text_streams import iterate_lines
+
+# Ours by fairseq's; other numbers, such as words per second, are passed over.
+MEASURES = {
+    "loss": "loss_bits",
+    "nll_loss": "nll_loss_bits",
+    "ppl": "perplexity",
+    "bleu": "bleu",
+    "accuracy": "accuracy_percent",
+    "lr": "learning_rate",
+    "gnorm": "gradient_norm",
+}
+INNER, EPOCH = "train_inner", "train"  # means since the last line of the log, and over an epoch
+_EVENTS = "events.out.tfevents.*"
+
+_INNER_LINE = re.compile(r"(?:^|\| )epoch \d+:\s+\d+ / \d+ (\S+=.*)$")
+_VALID_LINE = re.compile(r"(?:^|\| )epoch \d+ \| valid on '([^']+)' subset \| (.*)$")
+_EPOCH_LINE = re.compile(r"(?:^|\| )epoch \d+ \| (\S+ \S+ \| .*)$")
+_JSON_LINE = re.compile(r"(?:^|\| )(\{\"epoch\": .*\})$")
+
+
+class TrainingRow(NamedTuple):
+    """One number of a training run.
+
+    ``part`` is train_inner (means since the last line of the log), train (means over an epoch) or a validation set;
+    ``measure`` has its unit in its name.
+    """
+
+    run: str
+    part: str
+    updates: int
+    measure: str
+    value: float
+
+
+def read_run(path: Path, name: str) -> list[TrainingRow]:
+    """Reads one training run.
+
+    Args:
+        path: a log, or a folder with TensorBoard events (``--tensorboard-logdir``).
+        name: of the run.
+
+    Returns:
+        Rows by part, measure and number of updates; where a run was resumed, the later of two numbers.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ImportError: if events are to be read and the package tensorboard is missing.
+        ValueError: if nothing is found in it.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"--logs must name logs of fairseq-train, but {path} does not exist; check the path.")
+    found: dict[tuple[str, str, int], float] = {}
+    for part, updates, measure, value in _read_events(path) if path.is_dir() else _read_log(path):
+        if measure in MEASURES and math.isfinite(value):
+            found[part, MEASURES[measure], updates] = value
+    if not found:
+        raise ValueError(
+            f"--logs must name the output of fairseq-train, or a folder of its TensorBoard events, but {path} has no "
+            "numbers of a training; log with --log-format simple or json."
+        )
+    return [TrainingRow(name, part, updates, measure, found[part, measure, updates])
+            for part, measure, updates in sorted(found)]  # fmt: skip
+
+
+def _read_log(path: Path) -> Iterator[tuple[str, int, str, float]]:
+    with path.open("rb") as file:
+        for line, _ in iterate_lines(file):
+            part, stats = _read_line(line)
+            updates = stats.pop("num_updates", None)
+            if updates is not None:
+                yield from ((part, int(updates), measure, value) for measure, value in stats.items())
+
+
+def _read_line(line: str) -> tuple[str, dict[str, float]]:
+    """The part that a line is about and its numbers; none for other lines."""
+    if match := _JSON_LINE.search(line):
+        return _read_json(match[1])
+    if match := _INNER_LINE.search(line):
+        return INNER, _to_numbers(dict(part.split("=", 1) for part in match[1].split(", ") if "=" in part))
+    if match := _VALID_LINE.search(line):
+        return match[1], _read_columns(match[2])
+    if match := _EPOCH_LINE.search(line):
+        return EPOCH, _read_columns(match[1])
+    return "", {}
+
+
+def _read_columns(text: str) -> dict[str, float]:
+    return _to_numbers(dict(part.split(" ", 1) for part in text.split(" | ") if " " in part))
+
+
+def _read_json(text: str) -> tuple[str, dict[str, float]]:
+    try:
+        stats = json.loads(text)
+    except ValueError:  # a line that was cut short
+        return "", {}
+    if "num_updates" in stats:
+        return INNER, _to_numbers(stats)
+    tag = next((name.removesuffix("_num_updates") for name in stats if name.endswith("_num_updates")), None)
+    if tag is None:
+        return "", {}
+    return tag, _to_numbers({name.removeprefix(f"{tag}_"): value for name, value in stats.items()})
+
+
+def _to_numbers(stats: dict[str, Any]) -> dict[str, float]:
+    numbers = {}
+    for name, value in stats.items():
+        number = _to_number(value)
+        if number is not None:
+            numbers[name] = number
+    return numbers
+
+
+def _to_number(value: Any) -> Optional[float]:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _read_events(folder: Path) -> Iterator[tuple[str, int, str, float]]:
+    """fairseq writes the events of each part into a folder of its name."""
+    parts = sorted({path.parent for path in folder.rglob(_EVENTS)})
+    if not parts:
+        return
+    try:
+        accumulator = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
+    except ImportError as error:
+        raise ImportError(
+            f"reading TensorBoard events in {folder} needs the package tensorboard, which cannot be imported "
+            f"({error}); run 'pip install tensorboard', or give the log of fairseq-train."
+        ) from error
+    for part in parts:
+        events = accumulator.EventAccumulator(str(part), size_guidance={accumulator.SCALARS: 0})
+        events.Reload()
+        for measure in events.Tags()[accumulator.SCALARS]:
+            for event in events.Scalars(measure):
+                yield part.name, event.step, measure, event.value

@@ -1,0 +1,133 @@
+"""Models on disk, not trained, with their data, and what figures show."""
+
+from functools import cached_property
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq_commands import SMALL, make_data
+from sentence_models import write_data
+from torch import nn
+
+WORDS = "a good film bad story indeed the plot of it was rather thin but fun $5 <i>".split()
+TRANSLATE = ["--source-lang", "de", "--target-lang", "en"]
+CLASSIFY = ["--task", "muse_sentence_classification", "--criterion", "muse_sentence_classification"]
+TRUNK = ["--word-embed-dim=8", "--encoder-embed-dim=12", "--classifier-hidden-dim=6"]
+
+
+def save_checkpoint(folder, data, arch, *flags, seed=1):
+    """Writes a checkpoint as fairseq-train does."""
+    words = [str(data), "--arch", arch, "--cpu", "--optimizer", "adam", *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    cfg = convert_namespace_to_omegaconf(args)
+    torch.manual_seed(seed)
+    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    for name, parameter in model.named_parameters():
+        if name.endswith("gate"):
+            nn.init.normal_(parameter, std=0.5)
+        elif parameter.dim() > 1 and "embed" not in name:
+            with torch.no_grad():
+                parameter.mul_(3)  # heads shall look at something
+    state = {
+        "cfg": cfg,
+        "args": None,
+        "model": model.state_dict(),
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "optimizer_history": [
+            {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 7}
+        ],
+        "task_state": {},
+        "last_optimizer_state": None,
+    }
+    folder.mkdir(exist_ok=True)
+    checkpoint_utils.torch_persistent_save(state, str(folder / "checkpoint_best.pt"))
+    return folder
+
+
+def make_lines(count, seed=0, longest=9):
+    """Sentences of random words."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, longest + 1, (count,), generator=generator).tolist()
+    return [" ".join(WORDS[i] for i in torch.randint(0, len(WORDS), (n,), generator=generator)) for n in lengths]
+
+
+class Shop:
+    """Folders with data and checkpoints, each made when it is first asked for."""
+
+    save_checkpoint = staticmethod(save_checkpoint)
+    make_lines = staticmethod(make_lines)
+    translate = TRANSLATE
+    small = SMALL
+    classify = [*CLASSIFY, *TRUNK]
+
+    def __init__(self, root):
+        self.root = root
+
+    @cached_property
+    def parallel(self):
+        """Binarised data of translation."""
+        return make_data(self.root / "parallel", {"train": 30, "valid": 25})
+
+    @cached_property
+    def labelled(self):
+        """Data of sentences with labels."""
+        rows = [(line, ("bad", "good")[i % 2]) for i, line in enumerate(make_lines(21))]
+        return write_data(self.root / "labelled", {"train": rows, "valid": rows})
+
+    @cached_property
+    def paired(self):
+        """Data of pairs with labels."""
+        rows = [
+            (*pair, "yes" if len(pair[0]) % 2 else "no") for pair in zip(make_lines(9), make_lines(9, 1), strict=True)
+        ]
+        return write_data(self.root / "paired", {"train": rows, "valid": rows}, ("input0", "input1", "label"))
+
+    @cached_property
+    def muse(self):
+        return save_checkpoint(self.root / "muse", self.parallel, "muse", *TRANSLATE, *SMALL)
+
+    @cached_property
+    def transformer(self):
+        return save_checkpoint(self.root / "transformer", self.parallel, "transformer", *TRANSLATE, *SMALL)
+
+    @cached_property
+    def multi_scale(self):
+        sizes = ["--encoder-layers=2", "--encoder-attention-heads=6", "--encoder-head-dim=3"]
+        sizes.append("--encoder-attention-scales=1,3,N/4,all")
+        folder = self.root / "multi_scale"
+        return save_checkpoint(folder, self.labelled, "multi_scale_transformer", *CLASSIFY, *TRUNK, *sizes)
+
+    @cached_property
+    def distance(self):
+        sizes = ["--encoder-attention-heads=3", "--encoder-ffn-embed-dim=16", "--distance-alpha=0.5"]
+        folder = self.root / "distance"
+        return save_checkpoint(folder, self.labelled, "distance_attention_network", *CLASSIFY, *TRUNK, *sizes)
+
+    @cached_property
+    def recurrent(self):
+        sizes = ["--encoder-hidden-size=5"]
+        return save_checkpoint(self.root / "recurrent", self.labelled, "sentence_bigru", *CLASSIFY, *TRUNK, *sizes)
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    """Models to choose from."""
+    return Shop(tmp_path_factory.mktemp("analysis"))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn while a test runs."""
+    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
+    import matplotlib.figure
+
+    figures = []
+
+    class Figure(matplotlib.figure.Figure):
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
+            figures.append(self)
+
+    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
+    return figures

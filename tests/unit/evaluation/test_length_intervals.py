@@ -1,0 +1,130 @@
+"""``muse-plugin evaluate --length-intervals``: 95% intervals of the scores by source length."""
+
+import random
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+
+from muse_plugin.evaluation.length_buckets import Bucket, estimate_buckets
+from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
+from muse_plugin.evaluation.scores import make_measures
+from muse_plugin.evaluation.significance import estimate_interval
+from muse_plugin.evaluation.text_forms import TextForms
+
+WORDS = "the cat sat on a mat and saw the dog run to it".split()
+
+
+def make_text(count, seed):
+    generator = random.Random(seed)
+    references = [" ".join(generator.choices(WORDS, k=generator.randint(4, 12))) for _ in range(count)]
+    hypotheses = [" ".join(w if generator.random() < 0.8 else "so" for w in line.split()) for line in references]
+    return hypotheses, references
+
+
+@pytest.fixture
+def measured():
+    hypotheses, references = make_text(12, 3)
+    measure = make_measures(TextForms(references, None))[0]
+    return measure, measure.collect(TextForms(hypotheses, None)), hypotheses, references
+
+
+def test_an_interval_holds_the_middle_of_resampled_scores(measured):
+    measure, statistics, *_ = measured
+    found = estimate_interval(measure, statistics, 100, 7)
+    chosen = np.random.default_rng(7).choice(12, size=(100, 12), replace=True)
+    scores = sorted(measure.compute([statistics[i] for i in row]).score for row in chosen.tolist())
+    assert tuple(found) == pytest.approx((scores[2], scores[97]), abs=1e-4)
+    assert found.low < measure.compute(statistics).score < found.high
+    assert estimate_interval(measure, statistics, 100, 8) != found
+
+
+def test_equal_sentences_have_an_interval_without_width(measured):
+    measure, statistics, *_ = measured
+    found = estimate_interval(measure, statistics[:1] * 5, 40, 1)
+    score = measure.compute(statistics[:1]).score
+    assert tuple(found) == pytest.approx((score, score), abs=1e-4)
+
+
+def test_buckets_are_resampled_by_themselves(measured):
+    measure, statistics, *_ = measured
+    buckets = [Bucket(1, 5, [0, 3, 4]), Bucket(6, 9, []), Bucket(10, None, [1, 2])]
+    found = estimate_buckets(buckets, measure, statistics, 50, 2)
+    assert found[0] == estimate_interval(measure, [statistics[i] for i in (0, 3, 4)], 50, 2)
+    assert found[1] is None
+    assert found[2] == estimate_interval(measure, statistics[1:3], 50, 2)
+
+
+def test_the_command_writes_intervals_of_both_systems(run_evaluate, write_log, tmp_path):
+    hypotheses, references = make_text(30, 5)
+    worse, _ = make_text(30, 6)
+    logs = [write_log("a.log", hypotheses, references, references), write_log("b.log", worse, references, references)]
+    words = ["--generation-log", logs[0], "--length-buckets", "6,9", "--versus", logs[1], "--num-resamples", 50]
+    plain = run_evaluate(*words).json["length_buckets"]["buckets"]
+    assert all("intervals_95" not in bucket for bucket in plain)
+    result = run_evaluate(*words, "--length-intervals", "--plot", tmp_path / "a.png").json["length_buckets"]
+    assert len(result["buckets"]) == 3
+    for bucket in result["buckets"]:
+        for scores, intervals in (("scores", "intervals_95"), ("versus_scores", "versus_intervals_95")):
+            (score,), ((low, high),) = bucket[scores], bucket[intervals]
+            assert 0 <= low <= high <= 100
+            assert low - 8 < score < high + 8
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_resampling_can_be_set_without_a_second_system(run_evaluate, write_log):
+    hypotheses, references = make_text(20, 5)
+    log = write_log("a.log", hypotheses, references, references)
+    words = ["--generation-log", log, "--length-buckets", "8", "--length-intervals", "--num-resamples", 20]
+    first, again, other = (
+        run_evaluate(*words, "--seed", seed).json["length_buckets"]["buckets"][0]["intervals_95"] for seed in (3, 3, 4)
+    )
+    assert first == again != other
+    with pytest.raises(
+        ValueError, match="--num-resamples works only together with --versus or --length-intervals; add"
+    ):
+        run_evaluate("--generation-log", log, "--num-resamples", 20)
+
+
+def test_intervals_need_sources(run_evaluate, write_log):
+    log = write_log("a.log", *make_text(5, 1))
+    with pytest.raises(ValueError, match="--length-intervals needs source sentences, but there are none"):
+        run_evaluate("--generation-log", log, "--length-intervals")
+
+
+def test_error_bars_are_the_intervals_of_a_single_file(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
+    import matplotlib.figure
+
+    drawn = []
+
+    class Figure(matplotlib.figure.Figure):
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
+            drawn.append(self)
+
+    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
+    curves = [
+        Curve("A", [[30.0, None, 20.0]], [[(28.0, 33.0), None, (19.0, 24.0)]]),
+        Curve("B", [[25.0, None, 22.0]], [[(24.0, 26.0), None, (20.0, 23.0)]]),
+    ]
+    draw_length_plot(tmp_path / "a.svg", ["1-5", "6-9", ">9"], [5, 0, 2], curves, "words", "BLEU")
+    upper = drawn[0].axes[0]
+    bars = [container.lines[2][0].get_segments() for container in upper.containers]
+    assert [segment[:, 1].tolist() for segment in bars[0]] == [[28.0, 33.0], [19.0, 24.0]]
+    assert [segment[:, 1].tolist() for segment in bars[1]] == [[24.0, 26.0], [20.0, 23.0]]
+    assert bars[0][0][0, 0] < bars[1][0][0, 0]  # side by side
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["A (95% interval)", "B (95% interval)"]
+
+
+def test_several_files_keep_their_standard_deviation():
+    curve = Curve("A", [[30.0], [32.0]], [[(28.0, 33.0)], [(29.0, 35.0)]])
+    assert curve.label == "A (mean ± sd of 2)"
+    assert curve.find_errors(0, 31.0, 1.5) == (1.5, 1.5)
+    assert Curve("A", [[30.0]]).label == "A"
+
+
+def test_sacrebleu_agrees_on_the_score_that_is_resampled(measured):
+    measure, statistics, hypotheses, references = measured
+    expected = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
+    assert measure.compute(statistics).score == pytest.approx(expected, abs=0.01)
