@@ -31,14 +31,26 @@ def seed():
     return 1
 
 
+LOGGERS = ("fairseq", "muse_plugin.tasks")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def first_log_levels():
+    """The levels of loggers before any command has silenced them, also one in a fixture that many tests share."""
+    return {name: logging.getLogger(name).level for name in LOGGERS}
+
+
 @pytest.fixture(autouse=True)
-def log_levels():
+def log_levels(first_log_levels):
     """Gives back the levels of loggers that commands silence, so that no test depends on those before it."""
-    loggers = [logging.getLogger(name) for name in ("fairseq", "muse_plugin.tasks")]
-    levels = [logger.level for logger in loggers]
+
+    def restore():
+        for name, level in first_log_levels.items():
+            logging.getLogger(name).setLevel(level)
+
+    restore()
     yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+    restore()
 
 
 @pytest.fixture
