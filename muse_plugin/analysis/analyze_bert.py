@@ -18,6 +18,7 @@ from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.reading import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.subject import MAX_TOKENS
+from muse_plugin.flag_checks import check_positive
 from muse_plugin.models.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.run_record import describe_run
@@ -93,9 +94,7 @@ def run(args: argparse.Namespace) -> int:
         FileNotFoundError: if a file is missing.
         ImportError: if a package is missing.
     """
-    for name in ("sentences", "sentence", "max_tokens"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}.")
+    check_positive(args, "sentences", "sentence", "max_tokens")
     check_streams(args.input, None)
     check_output(args.output)
     sizes = read_bert_sizes(args.bert_dir)

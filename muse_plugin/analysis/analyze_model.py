@@ -34,6 +34,7 @@ from muse_plugin.analysis.subject import (
     name_words,
 )
 from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES
+from muse_plugin.flag_checks import check_positive
 from muse_plugin.run_record import describe_run
 
 DESCRIPTION = (
@@ -104,9 +105,7 @@ def run(args: argparse.Namespace) -> int:
             names.
         FileNotFoundError: if a checkpoint or its data are missing.
     """
-    for name in ("sentences", "max_tokens"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}.")
+    check_positive(args, "sentences", "max_tokens")
     wanted = parse_only(args.only)
     if args.against_name is not None and args.against is None:
         raise ValueError("--against-name names a second model, but there is no --against; add that or drop the name.")

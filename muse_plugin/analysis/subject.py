@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
 from muse_plugin.checkpoints.finding import find_checkpoint
-from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.checkpoints.model_loading import build_model, read_state
 
 MAX_TOKENS = 4000  # of a batch, padding included
 _LONGEST_SHOWN = 20  # words of the sentence that is shown where none is asked for
@@ -100,11 +100,7 @@ def load_subject(
     except FileNotFoundError as error:
         raise FileNotFoundError(str(error).replace("--path", flag)) from None
     overrides = {} if data is None else {"data": str(data)}
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides)
-    except Exception:
-        load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
-        raise
+    state = read_state(checkpoint, overrides)
     cfg = state["cfg"]
     _check_folder(checkpoint, cfg["task"].get("data"))
     history = state.get("optimizer_history") or [{}]
@@ -145,18 +141,12 @@ def _check_folder(checkpoint: Path, data: Optional[str]) -> None:
 
 def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
     try:
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides, state=state)
+        return build_model(checkpoint, state, overrides, data)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"the data in {data} must be those that {checkpoint} was trained with, but they lack a file: {error}; name "
             "the folder of the right ones by --data."
         ) from error
-    except RuntimeError as error:
-        raise ValueError(
-            f"the data in {data} must be those that {checkpoint} was trained with, but loading the model gave: "
-            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
-        ) from error
-    return model, task
 
 
 def _load_split(task: Any, split: str, data: Any) -> Any:

@@ -17,9 +17,10 @@ from typing import NamedTuple, Optional
 
 from tqdm import tqdm
 
+from muse_plugin.flag_checks import check_positive
 from muse_plugin.matching.cache_meta import DTYPES, CacheMeta
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments, check_positive
+from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.text_streams import clean_line, iterate_lines
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from muse_plugin.atomic_files import open_atomically
 from muse_plugin.figures import check_format, open_figure
+from muse_plugin.flag_checks import check_positive
 from muse_plugin.matching.encode import check_input
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments, check_positive
+from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
 from muse_plugin.modules.attention_weights import find_attention, record_attention
 from muse_plugin.modules.head_match import HeadWiseMatch

@@ -37,18 +37,6 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
 
 
-def check_positive(args: argparse.Namespace, *names: str) -> None:
-    """Checks that flags, where given, are at least 1.
-
-    Raises:
-        ValueError: if one is not.
-    """
-    for name in names:
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {value}.")
-
-
 class PairModel:
     """A model of pairs with its task and the settings of its text.
 

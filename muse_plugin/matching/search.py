@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
+from muse_plugin.flag_checks import check_positive
 from muse_plugin.matching.best_matches import (
     DEFAULT_MEMORY,
     FIRST_STAGES,
@@ -34,7 +35,7 @@ from muse_plugin.matching.encode import (
 )
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
 from muse_plugin.matching.match_output import FORMATS, format_matches
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments, check_positive
+from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.matching.vector_cache import VectorCache
 from muse_plugin.text_streams import check_streams, open_output
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, Union
 
 import torch
-from fairseq import checkpoint_utils, utils
+from fairseq import utils
 from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
-from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.flag_checks import check_positive
 from muse_plugin.sentence_data.text_settings import TextSettings, load_text_settings
 from muse_plugin.text_streams import check_streams, iterate_lines, open_input, open_output
 
@@ -105,10 +106,7 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
     """
-    for name in ("batch_size", "max_words"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {value}.")
+    check_positive(args, "batch_size", "max_words")
     if args.split is not None and args.input is not None:
         raise ValueError(
             f"--split and --input are two sources of text, but got {args.split} and {args.input}; drop one."
@@ -203,11 +201,7 @@ def load_sentence_model(path: Union[str, Path], data: Optional[Union[str, Path]]
     """
     checkpoint = find_checkpoint(Path(path))
     overrides = {} if data is None else {"data": str(data)}
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=overrides)
-    except Exception:
-        load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
-        raise
+    state = read_state(checkpoint, overrides)
     if not str(state["cfg"]["task"]["_name"]).startswith(("muse_sentence", "muse_sequence", "head_wise")):
         raise ValueError(
             f"this command needs a model of sentences, but {checkpoint} was trained with --task "
@@ -215,13 +209,7 @@ def load_sentence_model(path: Union[str, Path], data: Optional[Union[str, Path]]
         )
     folder = Path(state["cfg"]["task"]["data"])
     settings = load_text_settings(folder)
-    try:
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides, state=state)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the data in {folder} must be those that {checkpoint} was trained with, but loading the model gave: "
-            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
-        ) from error
+    model, task = build_model(checkpoint, state, overrides, folder)
     return LoadedModel(model, task, settings, state["cfg"]["model"])
 
 

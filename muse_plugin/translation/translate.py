@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
-from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.checkpoints.model_loading import read_state
 from muse_plugin.text_streams import check_streams, clean_line, iterate_lines, open_input, open_output
 from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline
 
@@ -256,11 +256,7 @@ class Translator:
 
 
 def _load_model(checkpoint: Path, folder: Path, pipeline: TextPipeline) -> tuple[torch.nn.Module, Any]:
-    try:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides={"data": str(folder)})
-    except Exception:
-        load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
-        raise
+    state = read_state(checkpoint, {"data": str(folder)})
     settings = state["args"] if state.get("args") is not None else state["cfg"]["task"]
     for side in ("source_lang", "target_lang"):
         trained, given = getattr(settings, side, None), getattr(pipeline, side)

@@ -17,8 +17,8 @@ DATA = REPOSITORY.parent / "shared" / "data"
 def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
     """Runs a script of a recipe as a trial, on one core, without a GPU and without the network."""
     names = "MODELS SEEDS SEED MODEL DOMAIN TEST CLEAN BINARY TREES ALPHA SCALES ALPHAS SINGLES DATASET DISTANCE_ALPHA "
-    names += "MAX_WORDS WARMUP UPOS CHARACTERS CRF TERMS WORD_VECTORS FREEZE_VECTORS EPOCHS LR BATCH PATIENCE ENCODER MATCH "
-    names += "AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR"
+    names += "MAX_WORDS WARMUP UPOS CHARACTERS CRF TERMS WORD_VECTORS FREEZE_VECTORS EPOCHS LR BATCH PATIENCE ENCODER "
+    names += "MATCH AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR"
     environment = {
         **{name: value for name, value in os.environ.items() if name not in names.split()},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -27,8 +27,9 @@ MODELS = (
 )
 TAGGERS = MODELS[:4]
 VARIABLES = (
-    *("TRIAL", "MODEL", "MODELS", "SEED", "SEEDS", "LR", "BATCH", "EPOCHS", "PATIENCE", "WORD_VECTORS", "WARMUP", "PROFILE"),
+    *("TRIAL", "MODEL", "MODELS", "SEED", "SEEDS", "LR", "BATCH", "EPOCHS", "PATIENCE", "WORD_VECTORS", "WARMUP"),
     *(
+        "PROFILE",
         "FREEZE_VECTORS",
         "DOMAIN",
         "BINARY",

@@ -36,17 +36,18 @@ FLOORS = {
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
     "translation": floor(f"atomic_files text_streams checkpoints {BELOW}"),
     "sentence_data": floor(f"atomic_files text_streams {BELOW}"),
-    "prediction": floor(f"atomic_files text_streams checkpoints sentence_data {BELOW}"),
-    "matching": floor(f"atomic_files figures text_streams checkpoints sentence_data prediction {BELOW}"),
+    "prediction": floor(f"atomic_files flag_checks text_streams checkpoints sentence_data {BELOW}"),
+    "matching": floor(f"atomic_files flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"),
     "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
-    "analysis": floor(f"atomic_files figures run_record text_streams checkpoints sentence_data {BELOW}"),
+    "analysis": floor(f"atomic_files flag_checks figures run_record text_streams checkpoints sentence_data {BELOW}"),
     # Files of the package itself.
     "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
     "cli": floor("", ""),
     "doctor": floor("", "fairseq"),  # in its second process; test_doctor runs it where fairseq is missing
     "warning_filters": floor(""),
     "atomic_files": floor("", ""),
+    "flag_checks": floor("", ""),
     "text_streams": floor("atomic_files", ""),
     "figures": floor("atomic_files"),
     "run_record": floor("", "torch"),
