@@ -21,8 +21,10 @@ from muse_plugin import criterions  # noqa: E402, F401  (imported for its regist
 from muse_plugin.models import (  # noqa: E402, F401  (likewise)
     directional_attention_network,
     distance_attention_network,
+    document_presets,
     head_wise_match,
     head_wise_match_translation,
+    low_rank_attention_classifier,
     muse,
     muse_presets,
     sentence_baselines,

@@ -41,6 +41,10 @@ MODELS = {
     "sentence_average": {},
     "distance_attention_network": {"encoder_attention_heads": 3, "encoder_ffn_embed_dim": 16},
     "directional_attention_network": {},
+    "lama": {"encoder_hidden_size": 7, "pooling_heads": 3},
+    "lama_context": {"encoder_hidden_size": 7, "pooling_heads": 3},
+    "lama_encoder": {"pooling_heads": 3},
+    "sentence_structured_attention": {"encoder_hidden_size": 7, "pooling_heads": 3, "pooling_hidden_dim": 11},
 }
 VARIANTS = {
     **{name: {"model": name} for name in MODELS},
@@ -73,6 +77,9 @@ VARIANTS = {
         "projection_norms": "all",
     },
     "windows_with_source_to_token": {"pooling": "source_to_token_max"},
+    "lama_of_rank_two_without_norm": {"model": "lama_context", "pooling_rank": 2, "pooling_norm": "none"},
+    "windows_with_low_rank_attention": {"pooling": "low_rank_attention", "pooling_context": "mean"},
+    "muse_with_low_rank_attention": {"model": "sentence_muse", "pooling": "low_rank_attention"},
     "character_cnn": {"character_encoder": "cnn"},
     "character_bilstm": {"model": "sentence_bigru", "character_encoder": "bilstm"},
 }

@@ -1,12 +1,12 @@
-"""Cross-entropy of labels, with accuracy and F1."""
+"""Cross-entropy of labels, with accuracy and F1; and penalties for heads that are alike."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.nn.functional as F
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from torch import nn
 
@@ -15,7 +15,16 @@ from muse_plugin.criterions.class_counts import count_classes, log_f1, log_share
 
 @dataclass
 class SentenceClassificationCriterionConfig(FairseqDataclass):
-    """No flags."""
+    """Flags of the loss."""
+
+    disagreement: ChoiceEnum(["none", "penal", "emb"]) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "in training, add how alike the heads of --pooling low_rank_attention or structured_attention are: "
+            "penal, ||A A^T - I||^2 of the weights A of heads and words; emb, the mean cosine of their vectors"
+        },
+    )
+    disagreement_weight: float = field(default=0.2, metadata={"help": "what --disagreement is multiplied by"})
 
 
 @register_criterion("muse_sentence_classification", dataclass=SentenceClassificationCriterionConfig)
@@ -25,11 +34,23 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
     Logs the loss in bits per sentence and ``accuracy`` in percent; in validation also, in percent, ``macro_f1`` over
     the labels that occur and, if labels are few, ``f1_LABEL``. For the best checkpoint: ``--best-checkpoint-metric
     accuracy --maximize-best-checkpoint-metric``.
+
+    With ``--disagreement``, training adds ``--disagreement-weight`` times the penalty of each sentence to its loss
+    (arXiv:1912.00835: lambda 0.2; arXiv:1703.03130 with penal), and logs its mean, unweighted, as ``penalty``.
+
+    Raises:
+        ValueError: if the task predicts no label, or the weight is negative or no number.
     """
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, disagreement: Any = "none", disagreement_weight: float = 0.2) -> None:
         super().__init__(task)
         check_task(task, "label", "muse_sentence_classification")
+        if not 0 <= disagreement_weight < math.inf:
+            raise ValueError(
+                f"--disagreement-weight must be a finite number of at least 0, but got {disagreement_weight}."
+            )
+        self.disagreement = str(disagreement)
+        self.disagreement_weight = disagreement_weight
 
     def forward(self, model: nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:
         """Computes the loss of a batch; called by fairseq.
@@ -42,9 +63,13 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
         Returns:
             The loss in nats, summed, or of each sentence; the number of sentences; and what is logged.
         """
-        logits = model(**sample["net_input"]).logits
-        target = sample["target"]
-        loss = F.cross_entropy(logits.float(), target, reduction="sum" if reduce else "none")
+        penalised = model.training and self.disagreement != "none"
+        prediction = model(**sample["net_input"], **({"disagreement": self.disagreement} if penalised else {}))
+        logits, target = prediction.logits, sample["target"]
+        losses = F.cross_entropy(logits.float(), target, reduction="none")
+        if penalised:
+            losses = losses + self.disagreement_weight * prediction.penalty
+        loss = losses.sum() if reduce else losses
         said = logits.argmax(dim=-1)
         log = {
             "loss": loss.detach().sum(),
@@ -53,6 +78,8 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
             "sample_size": len(target),
             "_correct": (said == target).sum(),
         }
+        if penalised:
+            log["_penalty"] = prediction.penalty.detach().sum()
         if not model.training:
             log.update(count_classes(said, target, self.task.labels))
         return loss, len(target), log
@@ -63,6 +90,9 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
         log_loss(logging_outputs)
         log_sums(logging_outputs, ("_correct", "_decisions"))
         log_share("accuracy", "_correct", "_decisions")
+        if any("_penalty" in log for log in logging_outputs):
+            log_sums(logging_outputs, ("_penalty",))
+            metrics.log_derived("penalty", lambda meters: round(meters["_penalty"].sum / meters["_decisions"].sum, 4))
         log_f1(logging_outputs)
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Encoders to compare with, on the trunk of ``sentence_model.py``: bidirectional GRU, convolution, average.
 
-The Transformer is in ``sentence_transformer.py``.
+The GRU also has heads that attend (structured self-attention). The Transformer is in ``sentence_transformer.py``.
 """
 
 from argparse import Namespace
@@ -11,7 +11,13 @@ from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.sentence_config import Pooling, SentenceModelConfig, find_faults, pooling_flag
+from muse_plugin.models.sentence_config import (
+    Pooling,
+    SentenceModelConfig,
+    find_faults,
+    pooling_flag,
+    pooling_heads_flag,
+)
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.recurrent_encoder import BiGRU
 from muse_plugin.modules.text_convolution import TextConvolution
@@ -41,6 +47,25 @@ class SentenceBiGRUModel(SentenceModel):
     def build_encoder(cls, cfg: Namespace) -> BiGRU:
         """See ``SentenceModel.build_encoder``."""
         return BiGRU(cfg.encoder_embed_dim, cfg.encoder_hidden_size, cfg.encoder_layers, cfg.dropout)
+
+
+@dataclass
+class SentenceStructuredAttentionConfig(SentenceBiGRUConfig):
+    """Flags of structured self-attention."""
+
+    pooling: Pooling = pooling_flag("structured_attention")  # type: ignore[valid-type]
+    pooling_heads: int = pooling_heads_flag(30)
+
+
+@register_model("sentence_structured_attention", dataclass=SentenceStructuredAttentionConfig)
+class SentenceStructuredAttentionModel(SentenceBiGRUModel):
+    """Structured self-attention (arXiv:1703.03130), on a bidirectional GRU instead of the paper's LSTM.
+
+    Its penalty is ``--disagreement penal`` of ``--criterion muse_sentence_classification``.
+    """
+
+    config_class = SentenceStructuredAttentionConfig
+    flags_class = SentenceStructuredAttentionConfig
 
 
 @dataclass

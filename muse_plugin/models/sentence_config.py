@@ -9,6 +9,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from muse_plugin.models.flag import flag as _flag
 from muse_plugin.modules.character_encoder import CHARACTER_ENCODERS
 from muse_plugin.modules.classifier import ACTIVATIONS
+from muse_plugin.modules.low_rank_attention import CONTEXTS
 from muse_plugin.modules.pair_features import PAIR_FEATURES
 from muse_plugin.modules.sentence_pooling import POOLINGS
 
@@ -16,6 +17,8 @@ Pooling = ChoiceEnum(list(POOLINGS))
 PairFeatures = ChoiceEnum(list(PAIR_FEATURES))
 InputProjection = ChoiceEnum(["always", "needed"])
 ProjectionNorms = ChoiceEnum(["none", "all"])
+PoolingContext = ChoiceEnum(list(CONTEXTS))
+PoolingNorm = ChoiceEnum(["l2", "none"])
 ClassifierActivation = ChoiceEnum(list(ACTIVATIONS))
 
 
@@ -25,7 +28,9 @@ def pooling_flag(default: str) -> Any:
         default,
         "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
         "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side), source_to_token "
-        "(attention with a weight per word and channel), source_to_token_max (that and max side by side)",
+        "(attention with a weight per word and channel), source_to_token_max (that and max side by side), "
+        "low_rank_attention (heads with a weight per word, of low rank; see --pooling-heads and what follows), "
+        "structured_attention (heads that score words by a network of two layers)",
     )
 
 
@@ -54,6 +59,11 @@ def projection_norms_flag(default: str) -> Any:
     )
 
 
+def pooling_heads_flag(default: int) -> Any:
+    """``--pooling-heads``."""
+    return _flag(default, "number of heads of --pooling low_rank_attention and structured_attention")
+
+
 def embedding_dropout_flag(default: float) -> Any:
     """``--embedding-dropout``."""
     return _flag(default, "probability of dropping a channel of the embedded words")
@@ -77,6 +87,13 @@ def classifier_activation_flag(default: str) -> Any:
 def classifier_dropout_flag(default: float) -> Any:
     """``--classifier-dropout``."""
     return _flag(default, "probability of dropping a channel before each layer of the classifier")
+
+
+def classifier_input_dropout_flag(default: Optional[float]) -> Any:
+    """``--classifier-input-dropout``."""
+    return _flag(
+        default, "probability of dropping a channel of the classifier's input (default: as --classifier-dropout)"
+    )
 
 
 @dataclass
@@ -105,10 +122,23 @@ class SentenceModelConfig(FairseqDataclass):
     dropout: float = dropout_flag(0.1)
     pooling: Pooling = pooling_flag("max")  # type: ignore[valid-type]
     projection_norms: ProjectionNorms = projection_norms_flag("none")  # type: ignore[valid-type]
+    pooling_heads: int = pooling_heads_flag(15)
+    pooling_rank: int = _flag(1, "rank of the matrix of each head of --pooling low_rank_attention")
+    pooling_context: PoolingContext = _flag(  # type: ignore[valid-type]
+        "learned", "what --pooling low_rank_attention compares words with: learned, or mean of the embedded words"
+    )
+    pooling_norm: PoolingNorm = _flag(  # type: ignore[valid-type]
+        "l2",
+        "divide the scores that the heads of --pooling low_rank_attention give a word by their norm: l2 or none; "
+        "with one head and l2, weights cannot be learned",
+    )
+    pooling_norm_epsilon: float = _flag(1e-6, "smallest divisor of --pooling-norm l2")
+    pooling_hidden_dim: int = _flag(350, "hidden width of --pooling structured_attention")
     pair_features: PairFeatures = pair_features_flag("product")  # type: ignore[valid-type]
     classifier_hidden_dim: int = classifier_hidden_flag(600)
     classifier_activation: ClassifierActivation = classifier_activation_flag("leaky_relu")  # type: ignore[valid-type]
     classifier_dropout: float = classifier_dropout_flag(0.3)
+    classifier_input_dropout: Optional[float] = classifier_input_dropout_flag(None)
     crf: bool = _flag(False, "tags depend on each other: a conditional random field on top (needs pytorch-crf)")
 
 
@@ -138,5 +168,8 @@ TRUNK_SIZES = (
     "character_embed_dim",
     "character_features",
     "encoder_embed_dim",
+    "pooling_heads",
+    "pooling_rank",
+    "pooling_hidden_dim",
 )
 TRUNK_RATES = ("embedding_dropout", "dropout", "classifier_dropout")

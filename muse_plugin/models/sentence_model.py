@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_faults
 from muse_plugin.models.word_vectors import average_character_ngrams, read_word_vectors
+from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.classifier import build_classifier
+from muse_plugin.modules.disagreement import measure_disagreement
 from muse_plugin.modules.pair_features import pair_features
-from muse_plugin.modules.sentence_pooling import SentencePooling
+from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
 from muse_plugin.modules.word_embedder import WordEmbedder
 
@@ -33,10 +35,12 @@ class Prediction(NamedTuple):
         logits: shape (B, classes or numbers), or (B, T, tags) for a tag per word.
         losses: negative log-likelihood of each sentence's tags in nats, shape (B,), where the model computes it itself
             (a conditional random field) and was given the tags; None otherwise.
+        penalty: how alike the heads of the pooling are, shape (B,), of a pair the sum of both; None unless asked for.
     """
 
     logits: Tensor
     losses: Optional[Tensor] = None
+    penalty: Optional[Tensor] = None
 
 
 class SentenceModel(BaseFairseqModel):
@@ -96,16 +100,21 @@ class SentenceModel(BaseFairseqModel):
         if tags_words:
             self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
             return
-        self.pooling = SentencePooling(str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all")
+        self.pooling = SentencePooling(
+            str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all", settings=_choose_head_settings(cfg)
+        )
         if self.pooling.needs_cls:
             self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
-        self.classifier = build_classifier(
+        layers = build_classifier(
             self.pooling.output_size * (4 if pairs else 1),
             cfg.classifier_hidden_dim,
             outputs,
             str(cfg.classifier_activation),
             cfg.classifier_dropout,
         )
+        if cfg.classifier_input_dropout is not None:
+            layers[0] = nn.Dropout(cfg.classifier_input_dropout)
+        self.classifier = layers
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -115,7 +124,13 @@ class SentenceModel(BaseFairseqModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """One sentence for each fault of the flags; models add those of their encoder."""
-        faults = find_faults(cfg, TRUNK_SIZES, TRUNK_RATES)
+        given = () if cfg.classifier_input_dropout is None else ("classifier_input_dropout",)
+        faults = find_faults(cfg, TRUNK_SIZES, (*TRUNK_RATES, *given))
+        if not 0 < cfg.pooling_norm_epsilon < float("inf"):
+            faults.append(
+                f"--pooling-norm-epsilon must be a finite number above 0, but got {cfg.pooling_norm_epsilon}; "
+                "--pooling-norm none switches the norm off."
+            )
         if cfg.freeze_word_vectors and cfg.word_vectors is None:
             faults.append(
                 "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "
@@ -149,18 +164,13 @@ class SentenceModel(BaseFairseqModel):
         tags = task.predicts == "tags"
         return cls(flat, embedder, cls.build_encoder(flat), task.outputs, tags, task.pairs)
 
-    def encode(
+    def embed(
         self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None
-    ) -> tuple[Tensor, Optional[Tensor]]:
-        """States of sentences.
-
-        Args:
-            src_tokens: ids, shape (B, T), or vectors, shape (B, T, D); padding on the right.
-            src_lengths: number of words, shape (B,).
-            src_characters: see ``WordEmbedder.forward``.
+    ) -> tuple[Tensor, Tensor, Optional[Tensor]]:
+        """What the encoder reads; arguments as in ``encode``.
 
         Returns:
-            States (B, T', C), T' = T + 1 if a classification token stands first, and the padding mask (B, T') or None.
+            Embedded words (B, T', C), zeros at padding; lengths (B,) on the CPU; the padding mask (B, T') or None.
         """
         if src_tokens.dim() == 3:
             x = self.embedder(src_tokens)
@@ -174,13 +184,53 @@ class SentenceModel(BaseFairseqModel):
         if int(lengths.min()) < x.shape[1]:
             mask = torch.arange(x.shape[1], device=x.device) >= src_lengths[:, None]
             x = x.masked_fill(mask.unsqueeze(-1), 0.0)
-        return self.encoder(x, lengths, mask), mask
+        return x, lengths, mask
+
+    def encode(
+        self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None
+    ) -> tuple[Tensor, Optional[Tensor]]:
+        """States of sentences.
+
+        Args:
+            src_tokens: ids, shape (B, T), or vectors, shape (B, T, D); padding on the right.
+            src_lengths: number of words, shape (B,).
+            src_characters: see ``WordEmbedder.forward``.
+
+        Returns:
+            States (B, T', C), T' = T + 1 if a classification token stands first, and the padding mask (B, T') or None.
+        """
+        words, lengths, mask = self.embed(src_tokens, src_lengths, src_characters)
+        return self.encoder(words, lengths, mask), mask
 
     def represent(self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None) -> Tensor:
         """One vector per sentence, shape (B, R); arguments as in ``encode``."""
+        return self._pool(src_tokens, src_lengths, src_characters)[0]
+
+    def attend(self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None) -> Heads:
+        """What the heads of the pooling look at, (B, m, T), and their vectors; arguments as in ``encode``.
+
+        Raises:
+            ValueError: if the pooling has no heads.
+        """
+        self._check_heads("the attention of heads")
+        heads = self._pool(src_tokens, src_lengths, src_characters)[1]
+        assert heads is not None
+        return heads
+
+    def _pool(
+        self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor]
+    ) -> tuple[Tensor, Optional[Heads]]:
         assert self.pooling is not None, "a tagger has no sentence vector"
-        vector: Tensor = self.pooling(*self.encode(src_tokens, src_lengths, src_characters))
-        return vector
+        words, lengths, mask = self.embed(src_tokens, src_lengths, src_characters)
+        return self.pooling.pool(self.encoder(words, lengths, mask), mask, words)
+
+    def _check_heads(self, what: str) -> None:
+        if self.pooling is None or not self.pooling.has_heads:
+            have = "pools otherwise" if self.pooling is None else f"has --pooling {self.pooling.kind}"
+            raise ValueError(
+                f"{what} needs --pooling low_rank_attention or structured_attention, but this model {have}; train one "
+                "with such a pooling."
+            )
 
     def forward(
         self,
@@ -191,6 +241,7 @@ class SentenceModel(BaseFairseqModel):
         pair_lengths: Optional[Tensor] = None,
         pair_characters: Optional[Tensor] = None,
         target: Optional[Tensor] = None,
+        disagreement: Optional[str] = None,
     ) -> Prediction:
         """Scores classes or tags, or predicts numbers.
 
@@ -202,6 +253,10 @@ class SentenceModel(BaseFairseqModel):
             pair_lengths: likewise.
             pair_characters: likewise.
             target: tags, shape (B, T), -1 at padding; only for the losses of a conditional random field.
+            disagreement: the penalty to compute, see ``measure_disagreement``; None for none.
+
+        Raises:
+            ValueError: if a penalty is asked for, but the pooling has no heads or the penalty is unknown.
         """
         if self.tag_scores is not None:
             states, _ = self.encode(src_tokens, src_lengths, src_characters)
@@ -209,11 +264,25 @@ class SentenceModel(BaseFairseqModel):
             if self.tag_scores.crf is None or target is None:
                 return Prediction(logits)
             return Prediction(logits, self.tag_scores.losses(logits, src_lengths, target))
-        vector = self.represent(src_tokens, src_lengths, src_characters)
-        if pair_tokens is None or pair_lengths is None:
+        sides = [(src_tokens, src_lengths, src_characters)]
+        if pair_tokens is not None and pair_lengths is not None:
+            sides.append((pair_tokens, pair_lengths, pair_characters))
+        penalty = None
+        if disagreement is None:
+            vectors = [self.represent(*side) for side in sides]
+        else:
+            self._check_heads("--disagreement")
+            vectors, penalties = [], []
+            for side in sides:
+                vector, heads = self._pool(*side)
+                assert heads is not None
+                vectors.append(vector)
+                penalties.append(measure_disagreement(heads, disagreement))
+            penalty = torch.stack(penalties).sum(dim=0)
+        if len(vectors) == 1:
             assert self.classifier is not None
-            return Prediction(self.classifier(vector))
-        return Prediction(self.score_pairs(vector, self.represent(pair_tokens, pair_lengths, pair_characters)))
+            return Prediction(self.classifier(vectors[0]), penalty=penalty)
+        return Prediction(self.score_pairs(*vectors), penalty=penalty)
 
     def score_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """Scores pairs of sentences of which only their vectors are left.
@@ -260,6 +329,18 @@ class SentenceModel(BaseFairseqModel):
     def max_positions(self) -> None:
         """Any length; the task limits it."""
         return None
+
+
+def _choose_head_settings(cfg: Any) -> HeadSettings:
+    return HeadSettings(
+        cfg.pooling_heads,
+        cfg.pooling_rank,
+        str(cfg.pooling_context),
+        cfg.encoder_embed_dim,
+        str(cfg.pooling_norm) == "l2",
+        cfg.pooling_norm_epsilon,
+        cfg.pooling_hidden_dim,
+    )
 
 
 def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:

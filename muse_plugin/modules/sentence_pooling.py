@@ -6,10 +6,18 @@ A pooling is a list of parts whose vectors stand side by side. A new part is a m
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
+from muse_plugin.modules.attention_heads import AttentionHeads, Heads
+from muse_plugin.modules.low_rank_attention import LowRankAttention
 from muse_plugin.modules.source_to_token import SourceToToken
+from muse_plugin.modules.structured_attention import StructuredAttention
+from muse_plugin.modules.token_reductions import first_token
+from muse_plugin.modules.token_reductions import max_over_tokens as max_over_tokens  # also offered from here
+from muse_plugin.modules.token_reductions import mean_over_tokens as mean_over_tokens
 
 # The parts of every pooling.
 _PARTS = {
@@ -20,39 +28,12 @@ _PARTS = {
     "cls_max_concat": ("cls", "max"),
     "source_to_token": ("source_to_token",),
     "source_to_token_max": ("source_to_token", "max"),
+    "low_rank_attention": ("low_rank_attention",),
+    "structured_attention": ("structured_attention",),
 }
 # Those that take the mean of their parts instead.
 _AVERAGED = ("cls_max",)
 POOLINGS = tuple(_PARTS)
-
-
-def max_over_tokens(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """The largest value of each channel over the real tokens; zeros for a sentence without any.
-
-    Args:
-        states: shape (B, T, C).
-        padding_mask: bool, shape (B, T), true at padding; None if there is none.
-
-    Returns:
-        Shape (B, C).
-    """
-    if padding_mask is None:
-        return states.amax(dim=1)
-    highest = states.masked_fill(padding_mask.unsqueeze(-1), -torch.inf).amax(dim=1)
-    return highest.masked_fill(padding_mask.all(dim=1, keepdim=True), 0.0)
-
-
-def mean_over_tokens(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """The mean of each channel over the real tokens; arguments and result as in ``max_over_tokens``."""
-    if padding_mask is None:
-        return states.mean(dim=1)
-    total = states.masked_fill(padding_mask.unsqueeze(-1), 0.0).sum(dim=1)
-    return total / padding_mask.logical_not().sum(dim=1, keepdim=True).clamp(min=1)
-
-
-def first_token(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """The state that stands first; arguments and result as in ``max_over_tokens``."""
-    return states[:, 0]
 
 
 _REDUCTIONS = {"max": max_over_tokens, "mean": mean_over_tokens, "cls": first_token}
@@ -80,9 +61,37 @@ class Reduction(nn.Module):
         return self.name
 
 
-def _build_part(name: str, width: int, norms: bool) -> SourceToToken | Reduction:
+class HeadSettings(NamedTuple):
+    """Settings of poolings with heads.
+
+    Attributes:
+        heads: number of heads m.
+        rank: of ``LowRankAttention``, as all that follow but the last.
+        context: "learned" or "mean".
+        context_size: width of the embedded words; that of the states if None.
+        l2_norm: divide the scores of a word by their norm.
+        epsilon: the smallest divisor.
+        hidden_size: of ``StructuredAttention``.
+    """
+
+    heads: int = 15
+    rank: int = 1
+    context: str = "learned"
+    context_size: int | None = None
+    l2_norm: bool = True
+    epsilon: float = 1e-6
+    hidden_size: int = 350
+
+
+def _build_part(
+    name: str, width: int, norms: bool, settings: HeadSettings
+) -> SourceToToken | LowRankAttention | StructuredAttention | Reduction:
     if name == "source_to_token":
         return SourceToToken(width, norms)
+    if name == "low_rank_attention":
+        return LowRankAttention(width, *settings[:-1])
+    if name == "structured_attention":
+        return StructuredAttention(width, settings.heads, settings.hidden_size)
     return Reduction(name, width)
 
 
@@ -93,42 +102,70 @@ class SentencePooling(nn.Module):
         kind: "max", "mean"; "cls" (the state of the classification token, which stands first); "cls_max" (the mean of
             that and of the maximum, which includes it: arXiv:1912.00544 combines the two without saying how);
             "cls_max_concat" (side by side); "source_to_token" (attention with a weight per word and channel, see
-            ``SourceToToken``); "source_to_token_max" (that and the maximum side by side, arXiv:1712.02047).
+            ``SourceToToken``); "source_to_token_max" (that and the maximum side by side, arXiv:1712.02047);
+            "low_rank_attention" and "structured_attention" (several heads side by side, see ``LowRankAttention`` and
+            ``StructuredAttention``).
         width: C of the states.
-        norms: have layer norms on the linear maps of poolings with parameters.
+        norms: have layer norms on the linear maps of source_to_token.
+        settings: of poolings with heads.
 
     Attributes:
         output_size: width of the result.
         needs_cls: whether a classification token has to stand before the sentence.
+        has_heads: whether there are heads, whose weights ``pool`` also returns.
 
     Raises:
-        ValueError: if the kind is unknown.
+        ValueError: if the kind is unknown, or its settings are wrong.
     """
 
-    def __init__(self, kind: str, width: int, norms: bool = False) -> None:
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        norms: bool = False,
+        settings: HeadSettings = HeadSettings(),  # noqa: B008  (immutable)
+    ) -> None:
         super().__init__()
         if kind not in _PARTS:
             raise ValueError(f"--pooling must be one of {', '.join(POOLINGS)}, but got {kind!r}.")
         self.kind = kind
-        parts = [_build_part(name, width, norms) for name in _PARTS[kind]]
+        parts = [_build_part(name, width, norms, settings) for name in _PARTS[kind]]
         self.parts = nn.ModuleList(parts)
         self.needs_cls = "cls" in _PARTS[kind]
+        self.has_heads = any(isinstance(part, AttentionHeads) for part in parts)
         self.output_size = width if kind in _AVERAGED else sum(part.output_size for part in parts)
 
-    def forward(self, states: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+    def forward(self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None) -> Tensor:
         """Pools.
 
         Args:
             states: shape (B, T, C); the classification token's first, where it is needed.
             padding_mask: bool, shape (B, T), true at padding; None if there is none.
+            words: what the encoder read, shape (B, T, D), for low-rank attention with the mean as its context.
 
         Returns:
             Shape (B, ``output_size``).
         """
-        vectors = [part(states, padding_mask) for part in self.parts]
+        return self.pool(states, padding_mask, words)[0]
+
+    def pool(
+        self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None
+    ) -> tuple[Tensor, Heads | None]:
+        """Pools, and shows what the heads did; arguments as of ``forward``.
+
+        Returns:
+            The vectors, and weights and vectors of the heads; None for a pooling without heads.
+        """
+        heads, vectors = None, []
+        for part in self.parts:
+            if isinstance(part, AttentionHeads):
+                heads = part.attend(states, padding_mask, words)
+                vectors.append(heads.vectors.flatten(1))
+            else:
+                vectors.append(part(states, padding_mask))
         if self.kind in _AVERAGED:
-            return torch.stack(vectors).mean(dim=0)
-        return torch.cat(vectors, dim=-1)
+            return torch.stack(vectors).mean(dim=0), heads
+        return torch.cat(vectors, dim=-1), heads
 
     def extra_repr(self) -> str:
         """Settings for ``print(model)``."""

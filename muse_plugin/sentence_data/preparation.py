@@ -5,10 +5,12 @@ import dataclasses
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
 from fairseq.data import Dictionary
+from torch import Tensor
 
 from muse_plugin.atomic_files import open_atomically
 from muse_plugin.models.word_vectors import read_word_vectors, write_word_vectors
@@ -17,6 +19,7 @@ from muse_plugin.sentence_data.label_dictionary import build_label_dictionary, c
 from muse_plugin.sentence_data.labelled_sentences import SentenceReader
 from muse_plugin.sentence_data.split_files import Counts, SplitFiles, count_split, count_tokens, iterate_tokens
 from muse_plugin.sentence_data.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
+from muse_plugin.sentence_data.text_lines import iterate_lines
 from muse_plugin.sentence_data.text_settings import TextSettings, save_text_settings
 from muse_plugin.sentence_data.vocabulary import (
     Share,
@@ -26,6 +29,7 @@ from muse_plugin.sentence_data.vocabulary import (
     load_dictionary,
     measure_share,
 )
+from muse_plugin.sentence_data.word2vec import choose_settings, train_word_vectors
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, build_piece_dictionary
 
 
@@ -107,7 +111,9 @@ class Preparation:
         if self.args.characters:
             self._write_characters([split.files for split in splits])
         if self.args.word_vectors:
-            self._write_vectors(words, splits)
+            self._write_vectors(words, splits, *self._read_vectors(words, splits))
+        elif self.args.word2vec:
+            self._write_vectors(words, splits, *self._train_vectors(splits[0].files))
         shutil.rmtree(text_folder)
         self._write_settings(words, splits)
         return self.report
@@ -191,7 +197,8 @@ class Preparation:
             for split in splits:
                 binarise(split.path(key), dictionary, self.folder / key / split.name)
 
-    def _write_vectors(self, dictionary: Dictionary, splits: list[_Split]) -> None:
+    def _read_vectors(self, dictionary: Dictionary, splits: list[_Split]) -> tuple[dict[str, int], Tensor]:
+        """Vectors of the file, and the row of each word that has one, be it in the vocabulary or not."""
         vocabulary = list_words(dictionary)
         everything = dict.fromkeys(vocabulary)
         for split in splits:
@@ -199,18 +206,45 @@ class Preparation:
         everything.pop(dictionary.unk_word, None)  # in a text it stands for any word
         rows = {word: row for row, word in enumerate(everything)}
         vectors, found = read_word_vectors(self.args.word_vectors, rows)
-        has_vector = {word for word, row in rows.items() if found[row]}
-        kept = [word for word in vocabulary if word in has_vector]
-        if not kept:
+        rows = {word: row for word, row in rows.items() if found[row]}
+        if not any(word in rows for word in vocabulary):
             raise ValueError(
                 f"--word-vectors must have vectors for words of the vocabulary, but {self.args.word_vectors} has none "
                 f"of {len(vocabulary)}, such as {vocabulary[0]!r}; choose another file, or give --lower-case if its "
                 "words are lower-cased."
             )
+        return rows, vectors
+
+    def _train_vectors(self, train: SplitFiles) -> tuple[dict[str, int], Tensor]:
+        """Vectors learned from the training text, and the row of each word that has one."""
+
+        def iterate_texts() -> Iterator[list[str]]:
+            for path in train.inputs():
+                yield from iterate_tokens(path)
+            for path in self.args.word2vec_text or ():
+                for _, line in iterate_lines(path, "--word2vec-text"):
+                    yield self.settings.split_words(line)
+
+        learned = train_word_vectors(iterate_texts, self.args.word2vec, choose_settings(self.args))
+        self.report.append(
+            f"word2vec: {len(learned.words):,} words, learned from {learned.running:,} words in {learned.epochs} epochs"
+        )
+        return {word: row for row, word in enumerate(learned.words)}, learned.vectors
+
+    def _write_vectors(
+        self, dictionary: Dictionary, splits: list[_Split], rows: dict[str, int], vectors: Tensor
+    ) -> None:
+        vocabulary = list_words(dictionary)
+        kept = [word for word in vocabulary if word in rows]
+        if not kept:
+            raise ValueError(
+                f"--word2vec must learn vectors for words of the vocabulary, but none of {len(vocabulary)}, such as "
+                f"{vocabulary[0]!r}, is frequent enough in the text; lower --word2vec-min-count."
+            )
         with open_atomically(self.folder / "word_vectors.txt") as file:
             write_word_vectors(file, kept, vectors[[rows[word] for word in kept]])
         shares: dict[str, Share] = {
-            split.files.name: measure_share(split.counts.words, has_vector.__contains__) for split in splits
+            split.files.name: measure_share(split.counts.words, rows.__contains__) for split in splits
         }
         self.report += describe_coverage(shares, len(kept), len(vocabulary), vectors.shape[1])
 

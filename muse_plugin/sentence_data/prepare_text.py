@@ -18,6 +18,7 @@ from muse_plugin.sentence_data.output_folder import build_folder, check_output
 from muse_plugin.sentence_data.preparation import Preparation, list_files, parse_part
 from muse_plugin.sentence_data.text_lines import check_file
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings
+from muse_plugin.sentence_data.word2vec import SETTINGS, check_gensim, choose_settings
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
 
 # Flags that say where to, not what: the same data set results whatever they are.
@@ -68,6 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--dict-from", type=Path, metavar="DIR", help="use the dictionaries of an earlier output of this command")
     add("--word-vectors", type=Path, metavar="FILE", help="pretrained vectors to cut to the vocabulary, as text")
+    add("--word2vec", type=int, metavar="DIM", help="train vectors of this width on the training text (gensim's CBOW)")
+    # Their defaults are in word2vec.py: data made before these flags existed count as made without them.
+    for name, (default, what) in SETTINGS.items():
+        add(f"--word2vec-{name.replace('_', '-')}", type=int, metavar="N", help=f"{what} (default: {default})")
+    add("--word2vec-text", type=Path, nargs="+", metavar="FILE", help="further texts for --word2vec, one a line")
     add("--overwrite", action="store_true", help="replace prepared data that was made with other settings")
 
 
@@ -171,6 +177,27 @@ def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
         check_file(path, flag)
     if args.word_vectors:
         check_file(args.word_vectors, "--word-vectors")
+    _check_word2vec(args)
+
+
+def _check_word2vec(args: argparse.Namespace) -> None:
+    if args.word2vec is None:
+        given = [name for name in (*SETTINGS, "text") if getattr(args, f"word2vec_{name}") is not None]
+        if given:
+            raise ValueError(
+                f"--word2vec-{given[0].replace('_', '-')} is for vectors that are trained here, but --word2vec is not "
+                "given; add --word2vec DIM or drop the flag."
+            )
+        return
+    if args.word_vectors:
+        raise ValueError(
+            f"vectors come from one place, but got --word-vectors {args.word_vectors} and --word2vec {args.word2vec}; "
+            "drop one."
+        )
+    choose_settings(args)
+    check_gensim()
+    for path in args.word2vec_text or ():
+        check_file(path, "--word2vec-text")
 
 
 def _check_word_pieces(args: argparse.Namespace) -> None:

@@ -1,0 +1,62 @@
+# shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
+# What prepare.sh, train.sh, evaluate.sh and heads.sh of this recipe agree on.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+# shellcheck source=examples/recipe/sentence_recipe.sh
+. "$here/../recipe/sentence_recipe.sh"
+start_sentence_recipe documents "lama_context lama lama_encoder sentence_structured_attention sentence_bigru sentence_cnn sentence_transformer sentence_average"
+
+dataset=${DATASET:-r8}
+case "$dataset" in
+  r8 | imdb | news) ;;
+  *) fail "DATASET must be r8, imdb or news, but is '$dataset'." ;;
+esac
+raw_dir=${RAW_DIR:-$work_dir/raw/$dataset}
+
+# Folds of the training documents for cross-validation; 1 holds out a part of them instead.
+folds=${FOLDS:-1}
+[[ "$folds" =~ ^[1-9][0-9]*$ ]] || fail "FOLDS must be a whole number of at least 1, but is '$folds'."
+fold_numbers=(0)
+if ((folds > 1)); then read -r -a fold_numbers <<<"$(seq -s ' ' 1 "$folds")"; fi
+
+# Word vectors: trained on the training documents, unless WORD_VECTORS names a file or WORD2VEC=0.
+word2vec=${WORD2VEC:-$([[ "$trial" == 1 ]] && echo 16 || echo 100)}
+[[ "$word2vec" =~ ^[0-9]+$ ]] || fail "WORD2VEC must be the width of word vectors, or 0 for none, but is '$word2vec'."
+if [[ -n "$vectors" ]]; then word2vec=0; fi
+if [[ -z "$vectors" ]]; then
+  if ((word2vec == 0)); then vectors_suffix=-no-vectors; elif [[ -n "${WORD2VEC:-}" ]]; then vectors_suffix=-word2vec$word2vec; fi
+fi
+
+heads=${HEADS:-}
+[[ "$heads" =~ ^([1-9][0-9]*)?$ ]] || fail "HEADS must be a whole number of at least 1, but is '$heads'."
+disagreement=${DISAGREEMENT:-none}
+case "$disagreement" in
+  none | penal | emb) ;;
+  *) fail "DISAGREEMENT must be none, penal or emb, but is '$disagreement'." ;;
+esac
+if [[ -n "$heads" || "$disagreement" != none ]]; then
+  for name in "${models[@]}"; do
+    case "$name" in
+      lama* | sentence_structured_attention) ;;
+      *) fail "HEADS and DISAGREEMENT need a model with heads: lama_context, lama, lama_encoder or sentence_structured_attention, but MODELS has '$name'." ;;
+    esac
+  done
+fi
+
+choose_data() { # sets data for $fold, 0 without cross-validation
+  local part=$dataset
+  if ((fold > 0)); then part+=/folds$folds/fold$fold; fi
+  data=$work_dir/$part/data$vectors_suffix
+}
+
+choose_run() { # sets run for $fold, $model and $seed
+  choose_data
+  run=${data%/data*}/$model${heads:+-heads$heads}
+  if [[ "$disagreement" != none ]]; then run+=-$disagreement; fi
+  run+=$vectors_suffix-seed$seed
+}
+
+for_each_fold() { # for_each_fold COMMAND...: once for every fold, in $fold
+  for fold in "${fold_numbers[@]}"; do "$@"; done
+}

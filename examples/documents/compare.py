@@ -1,0 +1,83 @@
+"""Compares models of documents: ``python compare.py RUN/results/*.json --published published.tsv --output OUT.md``.
+
+A row per model: accuracy on the test documents, mean and deviation over folds and seeds; that of the one run with the
+best accuracy on its validation documents; the published number.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from results import Result, read_results, show
+
+
+def read_published(path: Path) -> dict[tuple[str, str], str]:
+    """Accuracy by model and data set.
+
+    Raises:
+        ValueError: if a row has another number of columns than the first.
+    """
+    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    published = {}
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(rows[0]):
+            raise ValueError(f"{path}, row {number}: must have {len(rows[0])} columns, but has {len(row)}.")
+        for dataset, value in zip(rows[0][1:], row[1:], strict=True):
+            if value != "-":
+                published[row[0], dataset] = value
+    return published
+
+
+def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> str:
+    """A Markdown table.
+
+    Raises:
+        ValueError: if a run lacks one of its two results.
+    """
+    accuracies: dict[tuple[str, str], dict[tuple[int, int], dict[str, float]]] = {}
+    for result in results:
+        runs = accuracies.setdefault((result.name, result.heads), {})
+        runs.setdefault(result.run, {})[result.test_set] = result.accuracy
+    dataset = results[0].dataset
+    lines = [
+        f"| {dataset} | runs | validation | test | test, of the best by validation | published |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for (name, heads), runs in accuracies.items():
+        for run, found in runs.items():
+            missing = {"valid", "test"} - set(found)
+            if missing:
+                raise ValueError(
+                    f"every run must have results for valid and test, but {name}, fold {run[0]}, seed {run[1]} lacks "
+                    f"{missing.pop()}; run evaluate.sh again."
+                )
+        best = max(runs.values(), key=lambda found: found["valid"])
+        cells = [
+            f"{name}, {heads} heads" if heads else name,
+            str(len(runs)),
+            *(show([found[test_set] for found in runs.values()]) for test_set in ("valid", "test")),
+            f"{best['test']:.2f}",
+            published.get((name, dataset), "") if not heads else "",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--published", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    try:
+        table = make_table(read_results(args.results), read_published(args.published))
+    except (OSError, ValueError) as error:
+        print(f"compare: error: {error}", file=sys.stderr)
+        return 2
+    args.output.write_text(table + "\n", encoding="utf-8")
+    print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Tests the best epoch of the models that train.sh made.
+#
+#   DATASET=r8 FOLDS=3 bash examples/documents/evaluate.sh      the same settings as for train.sh
+#
+# Writes RUN/results/valid.json and test.json, and WORK_DIR/<data set>/RESULTS.md (with FOLDS=3 .../folds3/RESULTS.md; HEADS,
+# DISAGREEMENT and other vectors are part of the name): accuracy on the test documents over folds and seeds, that of the run with the
+# best validation, and the published number (compare.py).
+# Arguments go to `muse-plugin score-labels`: --length-buckets 50,100,200
+set -euo pipefail
+# shellcheck source=examples/documents/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+find_devices
+
+evaluate() {
+  choose_run
+  evaluate_run "$run" valid valid "$@"
+  evaluate_run "$run" test test "$@"
+  results+=("$run/results/valid.json" "$run/results/test.json")
+}
+
+results=()
+for_each_fold for_each_run evaluate "$@"
+folder=$work_dir/$dataset
+if ((folds > 1)); then folder+=/folds$folds; fi
+table=$folder/RESULTS${heads:+-heads$heads}
+if [[ "$disagreement" != none ]]; then table+=-$disagreement; fi
+table+=$vectors_suffix.md
+python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
+printf '%s: compared: %s\n' "$recipe" "$table"

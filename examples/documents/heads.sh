@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# What the number of heads is worth: trains and tests a model with 1, 5, 10, 15 and 20 heads, draws accuracy against heads.
+#
+#   bash examples/documents/heads.sh                             after prepare.sh, with the same settings
+#   DATASET=imdb MODELS="lama_context lama" SEEDS="1 2 3" bash examples/documents/heads.sh
+#
+#   ALL_HEADS="1 5 10 15 20"
+# One head cannot learn where to look (README.md); the published setting is kept, and a warning says so.
+# Writes HEADS.md and heads.svg into WORK_DIR/<data set>. Finished models are skipped. Arguments go to fairseq-train.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+unset HEADS
+read -r -a all_heads <<<"${ALL_HEADS:-1 5 10 15 20}"
+for number in "${all_heads[@]}"; do
+  HEADS=$number bash "$here/train.sh" "$@"
+  HEADS=$number bash "$here/evaluate.sh" >/dev/null
+done
+
+# shellcheck source=examples/documents/common.sh
+. "$here/common.sh"
+results=()
+collect() {
+  choose_run
+  results+=("$run/results/test.json")
+}
+for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect; done
+folder=$work_dir/$dataset
+if ((folds > 1)); then folder+=/folds$folds; fi
+python "$here/plot_heads.py" "${results[@]}" --table "$folder/HEADS.md" --output "$folder/heads.svg"
+printf '%s: written: %s and heads.svg\n' "$recipe" "$folder/HEADS.md"

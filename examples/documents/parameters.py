@@ -1,0 +1,66 @@
+"""Parameters against heads: ``python parameters.py``.
+
+The setting of the paper's Table 5: states of width 512 (a GRU of 256 in either direction), the Transformer of one layer
+and width 512. "attention" is what its heads cost: W, P, Q and the context of LAMA. The paper does not say which
+vocabulary and classifier its totals are with, so that only their growth can be compared: 1,024 per head here.
+"""
+
+import argparse
+import logging
+import sys
+
+HEADS = (2, 4, 8, 16, 32, 64)
+PRINTED = {"lama": (6.403, 6.405, 6.409, 6.418, 6.434, 6.468), "transformer": (18.465,) * 6}
+
+
+def make_table(words: int, classes: int) -> str:
+    """A Markdown table: a row per number of heads."""
+    from networks import build, count
+
+    titles = "heads, LAMA: attention, growth, with GRU, whole (M), printed (M), printed growth, Transformer: layer, "
+    titles += "whole (M), printed (M)"
+    columns = titles.split(", ")
+    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    first = None
+    for i, heads in enumerate(HEADS):
+        lama = build("lama", words, classes, encoder_hidden_size=256, pooling_heads=heads)
+        transformer = build("sentence_transformer_documents", words, classes, encoder_attention_heads=heads)
+        attention = count(lama.pooling)
+        first = attention if first is None else first
+        cells = [
+            str(heads),
+            f"{attention:,}",
+            f"{attention - first:,}",
+            f"{attention + count(lama.encoder):,}",
+            f"{count(lama) / 1e6:.3f}",
+            f"{PRINTED['lama'][i]:.3f}",
+            f"{1e6 * (PRINTED['lama'][i] - PRINTED['lama'][0]):,.0f}",
+            f"{count(transformer.encoder):,}",
+            f"{count(transformer) / 1e6:.3f}",
+            f"{PRINTED['transformer'][i]:.3f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "--words", type=int, default=50_000, metavar="V", help="size of the vocabulary (default: 50000)"
+    )
+    parser.add_argument("--classes", type=int, default=5, help="number of classes (default: 5)")
+    args = parser.parse_args()
+    if args.words < 5 or args.classes < 2:
+        print(
+            f"parameters: error: --words must be at least 5 and --classes at least 2, but got {args.words} and "
+            f"{args.classes}.",
+            file=sys.stderr,
+        )
+        return 2
+    logging.disable(logging.WARNING)
+    print(make_table(args.words, args.classes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,142 @@
+"""Word vectors that are learned from the data's own text: word2vec (Mikolov et al. 2013, CBOW) by gensim.
+
+The same text and seed give the same numbers: gensim gets one worker and a hash that does not depend on Python's.
+"""
+
+import argparse
+import contextlib
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+# Of the flags --word2vec-NAME: default and meaning.
+SETTINGS = {
+    "min_count": (5, "for --word2vec: words seen fewer than N times get no vector"),
+    "window": (5, "for --word2vec: words to either side that a word is predicted from"),
+    "epochs": (5, "for --word2vec: passes over the text"),
+    "seed": (1, "for --word2vec: of the first vectors and of what is sampled"),
+}
+# gensim drops what follows in a longer text.
+_LONGEST_TEXT = 10_000
+_UNKNOWN = "<unk>"
+
+
+class LearnedVectors(NamedTuple):
+    """What was learned.
+
+    Attributes:
+        words: with a vector, the most frequent first.
+        vectors: float32, shape (words, DIM).
+        running: words of the texts, each as often as it occurs.
+        epochs: passes over them.
+    """
+
+    words: list[str]
+    vectors: Tensor
+    running: int
+    epochs: int
+
+
+def choose_settings(args: argparse.Namespace) -> dict[str, int]:
+    """The value of each of ``SETTINGS``.
+
+    Args:
+        args: flags of ``muse-plugin prepare-text``, those that are not given None.
+
+    Raises:
+        ValueError: if one is out of range, or ``--word2vec`` is.
+    """
+    settings = {}
+    for name, (default, _) in SETTINGS.items():
+        given = getattr(args, f"word2vec_{name}")
+        settings[name] = default if given is None else given
+    for flag, value, least in (
+        ("--word2vec", args.word2vec, 1),
+        *((f"--word2vec-{name.replace('_', '-')}", settings[name], 0 if name == "seed" else 1) for name in settings),
+    ):
+        if value < least:
+            raise ValueError(f"{flag} must be at least {least}, but got {value}.")
+    return settings
+
+
+def check_gensim() -> Any:
+    """Imports gensim's word2vec.
+
+    Raises:
+        ImportError: if it is missing.
+    """
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise ImportError("--word2vec needs the package gensim, which is missing; run 'pip install gensim'.") from error
+    return Word2Vec
+
+
+def train_word_vectors(
+    iterate_texts: Callable[[], Iterable[list[str]]], width: int, settings: dict[str, int]
+) -> LearnedVectors:
+    """Learns vectors.
+
+    Args:
+        iterate_texts: gives the words of each text, from the start at every call; ``<unk>`` in them is left out.
+        width: DIM, numbers in a vector.
+        settings: a value for each key of ``SETTINGS``.
+
+    Raises:
+        ImportError: if gensim is missing.
+        ValueError: if no word is frequent enough.
+    """
+    word2vec, texts = check_gensim(), _Texts(iterate_texts)
+    with _silence():
+        model = word2vec(
+            vector_size=width,
+            min_count=settings["min_count"],
+            window=settings["window"],
+            epochs=settings["epochs"],
+            seed=settings["seed"],
+            workers=1,
+            hashfxn=_hash,
+        )
+        model.build_vocab(texts)
+    if len(model.wv) == 0:
+        raise ValueError(
+            f"--word2vec needs words that occur at least --word2vec-min-count {settings['min_count']} times, but the "
+            f"{model.corpus_total_words} words of the training text have none; lower the flag or give --word2vec-text."
+        )
+    running = int(model.corpus_total_words)
+    with _silence():
+        model.train(texts, total_examples=model.corpus_count, epochs=model.epochs)
+    return LearnedVectors(list(model.wv.index_to_key), torch.from_numpy(model.wv.vectors.copy()), running, model.epochs)
+
+
+class _Texts:
+    """Texts that can be read again, in pieces that gensim reads whole."""
+
+    def __init__(self, iterate_texts: Callable[[], Iterable[list[str]]]) -> None:
+        self._iterate_texts = iterate_texts
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for text in self._iterate_texts():
+            words = [word for word in text if word != _UNKNOWN]
+            for start in range(0, len(words), _LONGEST_TEXT):
+                yield words[start : start + _LONGEST_TEXT]
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps gensim from logging what our report says."""
+    logger = logging.getLogger("gensim")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _hash(word: str) -> int:
+    return zlib.crc32(word.encode("utf-8", errors="surrogatepass"))

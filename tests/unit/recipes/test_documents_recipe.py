@@ -1,0 +1,415 @@
+"""The recipe of documents: its Python programs on made-up files, and the commands that its scripts run."""
+
+import argparse
+import gzip
+import importlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+from helpers import REPOSITORY
+
+import muse_plugin  # noqa: F401  (registers the models)
+from muse_plugin.sentence_data import prepare_text
+
+RECIPE = REPOSITORY / "examples" / "documents"
+VARIABLES = (
+    "TRIAL MODEL MODELS SEED SEEDS WARMUP LR BATCH EPOCHS PATIENCE WORD_VECTORS FREEZE_VECTORS DATASET FOLDS FOLD_SEED "
+    "WORD2VEC HEADS ALL_HEADS DISAGREEMENT MAX_WORDS RAW_DIR"
+).split()
+NAMES = ("lama_context", "lama", "lama_encoder", "structured_attention", "bigru", "cnn", "transformer", "average")
+MODELS = [name if name.startswith("lama") else f"sentence_{name}" for name in NAMES]
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Imports a program of the recipe as it is when it is run: its folder is the first to look in."""
+    monkeypatch.syspath_prepend(str(RECIPE))
+    names = ("documents", "folds", "results", "compare", "plot_heads", "networks", "parameters", "speed")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    yield importlib.import_module
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def run_main(monkeypatch, module, *words):
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, words)])
+    return module.main()
+
+
+# ---- documents.py -------------------------------------------------------------------------------------------------
+
+
+def test_every_form_becomes_labels_and_texts(tmp_path, monkeypatch, capsys, load):
+    documents = load("documents")
+    (tmp_path / "r8").write_text("Class\tExample\nearn\tnet profit \ngrain\twheat\n", encoding="utf-8")
+    (tmp_path / "news.gz").write_bytes(gzip.compress("TITLE\tCATEGORY\nA film  ...\te\nStocks “up”\tb\n".encode()))
+    (tmp_path / "imdb").write_text("0\t2\t7\tbad<br /><br/>film\tindeed\n1\t9\t8\tgood\u0085one\n", encoding="utf-8")
+    expected = {
+        "r8": "earn\tnet profit\ngrain\twheat\n",
+        "news": "e\tA film  ...\nb\tStocks “up”\n",
+        "imdb": "0\tbad  film indeed\n1\tgood\u0085one\n",
+    }
+    for form, text in expected.items():
+        assert run_main(monkeypatch, documents, form, tmp_path / form, "--output", tmp_path / "out") == 0
+        assert (tmp_path / "out").read_text(encoding="utf-8") == text
+    assert capsys.readouterr().out.splitlines()[0] == "out: 2 documents; earn 1, grain 1"
+
+
+def test_reviews_are_read_from_the_archive_by_class_and_number(tmp_path, monkeypatch, load):
+    documents = load("documents")
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        for name in ("train/pos/10_9", "train/pos/9_8", "train/neg/2_1", "train/unsup/1_0", "test/neg/1_3"):
+            content = f"text of {name}<br />".encode()
+            member = tarfile.TarInfo(f"aclImdb/{name}.txt")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    flags = (tmp_path / "a.tar.gz", "--output", tmp_path / "out")
+    assert run_main(monkeypatch, documents, "imdb-archive-train", *flags) == 0
+    assert (tmp_path / "out").read_text().splitlines() == [
+        "0\ttext of train/neg/2_1",
+        "1\ttext of train/pos/9_8",
+        "1\ttext of train/pos/10_9",
+    ]
+    assert run_main(monkeypatch, documents, "imdb-archive-train", *flags, "--per-class", "1") == 0
+    assert len((tmp_path / "out").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "sentence"),
+    [
+        ("r8", b"earn\tnet\n", "line 1: must be 'Class\\tExample', but is 'earn\\tnet'."),
+        ("news", b"TITLE\tCATEGORY\nno tab\n", "line 2: must have 2 columns, but has 1: 'no tab'."),
+        ("imdb", b"0\t1\tx\n", "line 1: must have 4 columns, but has 3"),
+        ("r8", b"Class\tExample\nearn\t\xff\n", "line 2: must be UTF-8, but is not"),
+        ("imdb-archive-test", b"no archive", "must be a whole .tar.gz archive, but is not"),
+        ("r8", None, "but there is none."),
+        ("imdb-archive-test", None, "but there is none."),
+    ],
+)
+def test_files_of_another_form_are_refused(tmp_path, monkeypatch, capsys, load, form, content, sentence):
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+    output = tmp_path / "out"
+    assert run_main(monkeypatch, load("documents"), form, tmp_path / "file", "--output", output) == 2
+    assert sentence in capsys.readouterr().err
+    assert not output.exists()
+
+
+# ---- folds.py -----------------------------------------------------------------------------------------------------
+
+
+def test_folds_part_the_documents_with_their_classes_and_a_seed_gives_the_same_again(tmp_path, monkeypatch, load):
+    folds = load("folds")
+    lines = [f"{'aab'[i % 3]}\ttext {i}" for i in range(60)]
+    (tmp_path / "one").write_text("\n".join(lines[:40]) + "\n")
+    (tmp_path / "two").write_text("\n".join(lines[40:]) + "\n")
+    flags = (tmp_path / "one", tmp_path / "two", "--folds", 3, "--output")
+    seen = {}
+    for name, seed in (("x", 1), ("y", 1), ("z", 2)):
+        assert run_main(monkeypatch, folds, *flags, tmp_path / name, "--seed", seed) == 0
+        parts = []
+        for fold in (1, 2, 3):
+            folder = tmp_path / name / f"fold{fold}" / "text"
+            train, valid = ((folder / f"{split}.txt").read_text().splitlines() for split in ("train", "valid"))
+            assert sorted(train + valid) == sorted(lines)
+            assert len(valid) == 20
+            assert 13 <= sum(line.startswith("a") for line in valid) <= 14
+            parts.append(valid)
+        assert sorted(line for part in parts for line in part) == sorted(lines)
+        seen[name] = parts
+    assert seen["x"] == seen["y"] != seen["z"]
+
+
+def test_folds_do_not_depend_on_pythons_hash(load):
+    folds = load("folds")
+    expected = folds.assign(list("abcab" * 6), 3, 5)
+    code = (
+        f"import sys; sys.path.insert(0, {str(RECIPE)!r}); import folds; print(folds.assign(list('abcab' * 6), 3, 5))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == str(expected)
+
+
+def test_too_few_folds_or_documents_are_refused(tmp_path, monkeypatch, capsys, load):
+    folds = load("folds")
+    (tmp_path / "a").write_text("x\t1\nx\t2\ny\t3\n")
+    assert run_main(monkeypatch, folds, tmp_path / "a", "--folds", 1, "--output", tmp_path) == 2
+    assert "--folds must be at least 2, but got 1." in capsys.readouterr().err
+    assert run_main(monkeypatch, folds, tmp_path / "a", "--folds", 2, "--output", tmp_path) == 2
+    assert "a document for each of the 2 folds, but 'y' has 1; use fewer folds." in capsys.readouterr().err
+
+
+# ---- compare.py, plot_heads.py --------------------------------------------------------------------------------------
+
+
+def write_result(folder, model, fold, test_set, accuracy, **settings):
+    record = {
+        "scores": {"accuracy": {"mean": accuracy}},
+        "settings": {
+            **{"model": model, "heads": "", "disagreement": "none", "seed": "1", "data_fold": str(fold)},
+            **{"test_set": test_set, "data_dataset": "r8", "lr": "0.05", "seconds_train": str(accuracy)},
+            **settings,
+        },
+    }
+    path = folder / f"{len(list(folder.iterdir()))}.json"
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published_number(
+    tmp_path, monkeypatch, capsys, load
+):
+    files = tmp_path / "results"
+    files.mkdir()
+    for fold, valid, test in ((1, 90.0, 91.0), (2, 94.0, 92.0), (3, 92.0, 96.0)):
+        write_result(files, "lama", fold, "valid", valid)
+        write_result(files, "lama", fold, "test", test)
+    for test_set in ("valid", "test"):
+        write_result(files, "lama_context", 1, test_set, 80.0, disagreement="emb")
+        write_result(files, "lama", 1, test_set, 70.0, heads="5")
+    flags = ("--published", RECIPE / "published.tsv", "--output", tmp_path / "R.md")
+    assert run_main(monkeypatch, load("compare"), *sorted(files.iterdir()), *flags) == 0
+    rows = (tmp_path / "R.md").read_text().splitlines()[2:]
+    assert sorted(rows) == [
+        "| lama | 3 | 92.00 ± 2.00 | 93.00 ± 2.65 | 92.00 | 96.5 |",
+        "| lama, 5 heads | 1 | 70.00 | 70.00 | 70.00 |  |",
+        "| lama_context-emb | 1 | 80.00 | 80.00 | 80.00 | 83.1 |",
+    ]
+    other = write_result(files, "lama", 1, "test", 80.0, lr="0.1")
+    assert run_main(monkeypatch, load("compare"), files / "0.json", other, *flags) == 2
+    assert "differ in lr; compare those of one command." in capsys.readouterr().err
+    assert run_main(monkeypatch, load("compare"), files / "0.json", *flags) == 2
+    assert "lama, fold 1, seed 1 lacks test; run evaluate.sh again." in capsys.readouterr().err
+    (files / "bad.json").write_text("{}")
+    assert run_main(monkeypatch, load("compare"), files / "bad.json", *flags) == 2
+    assert "bad.json must be written by examples/documents/evaluate.sh" in capsys.readouterr().err
+
+
+def test_the_published_numbers_are_those_of_the_paper(load):
+    published = load("compare").read_published(RECIPE / "published.tsv")
+    assert {name for name, _ in published} == {*MODELS, "lama_context-penal", "lama_context-emb"}
+    assert [published["lama_context", dataset] for dataset in ("news", "r8", "imdb")] == ["92.3", "97.3", "90.0"]
+    assert published["lama_encoder", "r8"] == "93.9"
+    assert ("lama_encoder", "news") not in published
+
+
+def test_the_curve_of_heads_is_drawn_with_a_table(tmp_path, monkeypatch, capsys, load):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    files = tmp_path / "results"
+    files.mkdir()
+    for heads, accuracies in ((1, (70.0, 72.0)), (15, (90.0, 91.0))):
+        for seed, accuracy in enumerate(accuracies):
+            write_result(files, "lama", 0, "test", accuracy, heads=str(heads), seed=str(seed))
+    flags = ("--table", tmp_path / "HEADS.md", "--output", tmp_path / "heads.svg")
+    assert run_main(monkeypatch, load("plot_heads"), *files.iterdir(), *flags) == 0
+    assert (tmp_path / "HEADS.md").read_text().splitlines() == [
+        "| heads | lama |",
+        "|--:|--:|",
+        "| 1 | 71.00 ± 1.41 |",
+        "| 15 | 90.50 ± 0.71 |",
+    ]
+    assert "accuracy on test documents" in (tmp_path / "heads.svg").read_text()
+    without = write_result(files, "lama", 0, "test", 90.0)
+    assert run_main(monkeypatch, load("plot_heads"), without, *flags) == 2
+    assert "results must be of runs with HEADS, but one of lama is not" in capsys.readouterr().err
+
+
+# ---- parameters.py, speed.py --------------------------------------------------------------------------------------
+
+
+def test_the_table_of_parameters_grows_by_1024_per_head_and_the_transformer_does_not(monkeypatch, capsys, load):
+    assert run_main(monkeypatch, load("parameters"), "--words", 20, "--classes", 3) == 0
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    assert [int(row[0]) for row in rows] == [2, 4, 8, 16, 32, 64]
+    assert [int(row[2].replace(",", "")) for row in rows] == [1_024 * (m - 2) for m in (2, 4, 8, 16, 32, 64)]
+    assert len({tuple(row[7:]) for row in rows}) == 1
+    assert run_main(monkeypatch, load("parameters"), "--words", 4) == 2
+    assert "--words must be at least 5 and --classes at least 2, but got 4 and 5." in capsys.readouterr().err
+
+
+def test_speed_writes_seconds_per_epoch_and_a_figure(tmp_path, monkeypatch, capsys, load):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    speed = load("speed")
+    monkeypatch.setattr(speed, "time_batches", lambda name, length, batch, repeats, device: length / 1000)
+    assert run_main(monkeypatch, speed, "--output", tmp_path, "--lengths", 50, 100, "--documents", 65) == 0
+    record = json.loads((tmp_path / "speed.json").read_text())
+    assert record["seconds_per_epoch"]["lama_encoder"] == pytest.approx({"50": 0.15, "100": 0.3})  # three batches
+    assert record["versions"]["torch"]
+    assert "words of a document" in (tmp_path / "speed.svg").read_text()
+    assert run_main(monkeypatch, speed, "--output", tmp_path, "--repeats", 0) == 2
+    assert "--repeats must be at least 1, but got 0." in capsys.readouterr().err
+
+
+def test_speed_times_a_whole_update_of_every_encoder(load):
+    speed = load("speed")
+    speed.WORDS, speed.WIDTH = 40, 16
+    for name in speed.NAMES:
+        assert speed.time_batches(name, 3, 2, 1, "cpu") > 0
+
+
+# ---- commands -----------------------------------------------------------------------------------------------------
+
+
+def run_script(folder, script, *arguments, **settings):
+    """Runs a script with a fairseq-train and a prepare-text that only write down their arguments, call by call."""
+    programs = folder / "programs"
+    if not programs.exists():
+        programs.mkdir(parents=True)
+        (programs / "fairseq-train").write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n')
+        # Everything else that Python is asked for is done.
+        (programs / "python").write_text(
+            '#!/bin/sh\nif [ "$3" != prepare-text ]; then exec "$REAL_PYTHON" "$@"; fi\n'
+            'shift 3; printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n'
+        )
+        for program in programs.iterdir():
+            program.chmod(0o755)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in VARIABLES},
+        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+        "REAL_PYTHON": sys.executable,
+        "ARGUMENTS_FILE": str(folder / "arguments"),
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "0",
+        "OMP_NUM_THREADS": "1",
+        "WORK_DIR": str(folder / "work"),
+        **settings,
+    }
+    command = ["bash", str(RECIPE / f"{script}.sh"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def read_calls(folder):
+    return [call.split("\n") for call in (folder / "arguments").read_text().removesuffix("\n\n").split("\n\n")]
+
+
+def make_data(folder, part="r8/data"):
+    data = folder / "work" / part
+    (data / "bin").mkdir(parents=True)
+    (data / ".text.done").touch()
+    (data / "settings.txt").write_text("trial=0\n")
+    (data / "bin" / "word_vectors.txt").write_text("the" + " 1" * 100 + "\n")
+    return data
+
+
+def train(folder, *arguments, **settings):
+    done = run_script(folder, "train", *arguments, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parsed = []
+    for words in read_calls(folder):
+        at = words.index("--user-dir")
+        parsed.append(options.parse_args_and_arch(options.get_training_parser(), words[:at] + words[at + 2 :]))
+    return parsed
+
+
+def read_flag(args, name):
+    return getattr(args, name, getattr(ARCH_MODEL_REGISTRY[args.arch].config_class(), name))
+
+
+def test_every_model_is_trained_as_published(tmp_path):
+    data = make_data(tmp_path)
+    commands = train(tmp_path, MODELS=" ".join(MODELS))
+    assert [args.arch for args in commands] == [
+        name if name.startswith("lama") else f"sentence_{name}_documents" for name in NAMES
+    ]
+    for args in commands:
+        assert (args.optimizer, args.lr, args.batch_size) == ("sgd", [0.05], 32)
+        assert (args.momentum, args.weight_decay, args.patience) == (0.9, 1e-4, 5)
+        assert (args.lr_scheduler, args.max_epoch, args.max_words) == ("fixed", 50, 512)
+        assert not args.warmup_updates  # the rate is constant
+        assert (args.best_checkpoint_metric, args.maximize_best_checkpoint_metric) == ("accuracy", True)
+        assert (args.word_vectors, args.word_embed_dim) == (str(data / "bin" / "word_vectors.txt"), 100)
+        assert not read_flag(args, "freeze_word_vectors")
+        assert (read_flag(args, "classifier_hidden_dim"), read_flag(args, "classifier_dropout")) == (512, 0.4)
+        assert (read_flag(args, "classifier_input_dropout"), read_flag(args, "embedding_dropout")) == (0, 0)
+        assert str(args.disagreement) == "none"
+    assert len({args.save_dir for args in commands}) == len(MODELS)
+
+
+def test_heads_penalties_folds_and_seeds_have_runs_of_their_own(tmp_path):
+    for fold in (1, 2, 3):
+        make_data(tmp_path, f"r8/folds3/fold{fold}/data")
+    settings = {"FOLDS": "3", "SEEDS": "1 2", "MODEL": "lama", "HEADS": "5", "DISAGREEMENT": "emb"}
+    commands = train(tmp_path, "--max-epoch", "7", **settings)
+    assert [args.save_dir.split("/work/")[1] for args in commands] == [
+        f"r8/folds3/fold{fold}/lama-heads5-emb-seed{seed}/checkpoints" for fold in (1, 2, 3) for seed in (1, 2)
+    ]
+    for args in commands:
+        assert (args.pooling_heads, str(args.disagreement), args.disagreement_weight) == (5, "emb", 0.2)
+        assert args.max_epoch == 7
+
+
+def prepare(folder, **settings):
+    done = run_script(folder, "prepare", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    parser = argparse.ArgumentParser()
+    prepare_text.add_arguments(parser)
+    return [parser.parse_args(call) for call in read_calls(folder)]
+
+
+def make_raw(folder, documents=40):
+    raw = folder / "raw"
+    raw.mkdir(parents=True)
+    rows = [f"{'acq' if i % 2 else 'earn'}\tw{i} text\n" for i in range(documents)]
+    (raw / "r8-train-all-terms.txt.gz").write_bytes(gzip.compress("".join(["Class\tExample\n", *rows]).encode()))
+    (raw / "r8-test-all-terms.even.txt").write_text("".join(["Class\tExample\n", *rows[:6]]))
+    return raw
+
+
+def test_data_of_folds_are_made_with_vectors_of_their_own(tmp_path):
+    calls = prepare(tmp_path, RAW_DIR=str(make_raw(tmp_path)), FOLDS="3", TRIAL="1")
+    folder = tmp_path / "work" / "r8"
+    assert [args.output for args in calls] == [folder / f"folds3/fold{k}/data/bin" for k in (1, 2, 3)]
+    for k, args in enumerate(calls, start=1):
+        own = folder / f"folds3/fold{k}/text"
+        assert (args.train, args.valid, args.test) == (own / "train.txt", own / "valid.txt", [folder / "text/test.txt"])
+        assert (args.word2vec, args.word2vec_min_count, args.threshold) == (16, 2, 2)
+        assert len((own / "train.txt").read_text().splitlines()) == 20
+        assert "source=even" in (folder / f"folds3/fold{k}/data/settings.txt").read_text().splitlines()
+    assert len((folder / "text" / "test.txt").read_text().splitlines()) == 6
+
+
+def test_reviews_are_tokenised_and_held_out_and_have_no_vectors_where_none_are_wanted(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("train", "test"):
+        (raw / f"{name}.tsv").write_text("0\t1\t1\tBad.\n1\t9\t2\tGood!\n")
+    (args,) = prepare(tmp_path, RAW_DIR=str(raw), DATASET="imdb", WORD2VEC="0")
+    assert (args.tokenizer, args.lower_case, args.valid_from_train, args.seed) == ("moses", True, "0.1", 1)
+    assert (args.word2vec, args.threshold, args.empty) == (None, 5, "skip")
+    assert args.output == tmp_path / "work/imdb/data-no-vectors/bin"
+    (words,) = [line for line in (args.output.parent / "settings.txt").read_text().splitlines() if "source" in line]
+    assert words == "source=tables"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"DATASET": "yelp"}, "DATASET must be r8, imdb or news, but is 'yelp'."),
+        ({"FOLDS": "0"}, "FOLDS must be a whole number of at least 1, but is '0'."),
+        ({"WORD2VEC": "no"}, "WORD2VEC must be the width of word vectors, or 0 for none, but is 'no'."),
+        ({"HEADS": "0"}, "HEADS must be a whole number of at least 1, but is '0'."),
+        ({"DISAGREEMENT": "sub"}, "DISAGREEMENT must be none, penal or emb, but is 'sub'."),
+        ({"HEADS": "5", "MODELS": "lama sentence_cnn"}, "HEADS and DISAGREEMENT need a model with heads"),
+        ({"MODEL": "multi_scale_transformer"}, "MODEL must be one of lama_context lama lama_encoder"),
+        ({}, "run prepare.sh with the same settings first."),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path, settings, sentence):
+    done = run_script(tmp_path, "train", **settings)
+    assert done.returncode == 2
+    assert sentence in done.stderr
