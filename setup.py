@@ -52,9 +52,11 @@ setup(
             "safetensors>=0.4",
             "transformers>=4.40",  # the BERT that ours is compared with
             "faiss-cpu>=1.8",
+            "gensim>=4.3",
         ],
         "match": ["tokenizers>=0.19", "safetensors>=0.4"],
         "faiss": ["faiss-cpu>=1.8"],
+        "word2vec": ["gensim>=4.3"],
         # seqeval 1.2.2 cannot be built by itself; scripts/setup.sh and README.md say how.
         "tagging": ["pytorch-crf>=0.7.2", "seqeval>=1.2"],
         "triton": ["triton>=3.0; platform_system == 'Linux'"],

@@ -119,6 +119,17 @@ REQUIREMENTS = (
         "match search has no approximate first stage (--first-stage faiss)",
         "faiss-cpu",
     ),
+    Requirement(
+        "gensim",
+        "gensim",
+        "gensim",
+        "4.3",
+        None,
+        "4.4.0",
+        False,
+        "prepare-text trains no word vectors (--word2vec)",
+        "gensim",
+    ),
 )
 TRITON = Requirement(
     "triton",

@@ -46,10 +46,17 @@ _FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 _WITHOUT_EFFECT = (
     "pooling",
     "projection_norms",
+    "pooling_heads",
+    "pooling_rank",
+    "pooling_context",
+    "pooling_norm",
+    "pooling_norm_epsilon",
+    "pooling_hidden_dim",
     "pair_features",
     "classifier_hidden_dim",
     "classifier_activation",
     "classifier_dropout",
+    "classifier_input_dropout",
 )
 _SINGLE = (
     "head-wise match compares two sentences, but this task has single ones; prepare pairs (input0 and input1) and use "

@@ -21,6 +21,10 @@ SIZES = {
     "sentence_average": [],
     "distance_attention_network": ["--encoder-attention-heads=4", "--encoder-ffn-embed-dim=16"],
     "directional_attention_network": [],
+    "lama": ["--encoder-hidden-size=8", "--pooling-heads=3"],
+    "lama_context": ["--encoder-hidden-size=8", "--pooling-heads=3"],
+    "lama_encoder": ["--pooling-heads=3"],
+    "sentence_structured_attention": ["--encoder-hidden-size=8", "--pooling-heads=3", "--pooling-hidden-dim=6"],
 }
 SIZES["multi_scale_transformer"].append("--encoder-attention-scales=1,3,N/4")
 TRUNK = ["--word-embed-dim=12", "--encoder-embed-dim=16", "--classifier-hidden-dim=16"]

@@ -212,7 +212,7 @@ def test_command_reports_this_environment(tmp_path):
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[-1] in ("Training works on the CPU.", "Training works on the GPU.")
-    assert len(lines) <= 24
+    assert len(lines) <= 25
     (row,) = [line for line in lines if line.startswith("muse_plugin ")]
     assert row.endswith("OK")
 

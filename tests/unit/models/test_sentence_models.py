@@ -36,8 +36,15 @@ from muse_plugin.modules.sentence_pooling import POOLINGS
 ATOL = 1e-5
 LENGTHS = (7, 1, 23, 2)
 # Where a classification token next to one word sees itself alone: windows are one word wide, or there is no encoder.
-BLIND = ("sentence_average", "single_layer_on_top", "windows_of_one", "scaled_by_model", "transformer_with_windows")
-ORDERLESS = ("sentence_average", "single_layer_on_top", "no_positions", "no_windows", "windows_of_one")
+BLIND = (
+    "sentence_average",
+    "lama_encoder",
+    "single_layer_on_top",
+    "windows_of_one",
+    "scaled_by_model",
+    "transformer_with_windows",
+)
+ORDERLESS = ("sentence_average", "lama_encoder", "single_layer_on_top", "no_positions", "no_windows", "windows_of_one")
 
 
 @pytest.fixture(params=VARIANTS)
@@ -223,7 +230,7 @@ def test_a_field_gives_the_loss_of_each_sentence_where_tags_are_given():
     sentences = make_sentences(4, 1, 3)
     batch = make_input(sentences)
     tags = torch.tensor([[0, 2, 1, 1], [2, -1, -1, -1], [1, 1, 0, -1]])
-    logits, losses = net(**batch, target=tags)
+    logits, losses, _ = net(**batch, target=tags)
     assert net(**batch).losses is None
     assert losses.shape == (3,)
     crf = net.tag_scores.crf

@@ -38,6 +38,8 @@ def attend_by_hand(pooling, row):
 
 
 def by_hand(pooling, row):
+    if pooling.has_heads:
+        return pooling.parts[0](row[None])[0]  # by hand in test_low_rank_attention.py, test_structured_attention.py
     if pooling.kind.startswith("source_to_token"):
         attended = attend_by_hand(pooling, row)
         return torch.cat([attended, row.amax(0)]) if pooling.kind.endswith("max") else attended
@@ -52,8 +54,8 @@ def by_hand(pooling, row):
     }[pooling.kind]
 
 
-def test_there_are_seven_kinds():
-    attention = ("source_to_token", "source_to_token_max")
+def test_there_are_nine_kinds():
+    attention = ("source_to_token", "source_to_token_max", "low_rank_attention", "structured_attention")
     assert list(POOLINGS) == ["max", "mean", "cls", "cls_max", "cls_max_concat", *attention]
 
 
@@ -96,6 +98,8 @@ def test_kinds_that_need_a_classification_token_say_so():
         **dict.fromkeys(POOLINGS, 4),
         "cls_max_concat": 8,
         "source_to_token_max": 8,
+        "low_rank_attention": 15 * 4,
+        "structured_attention": 15 * 4,
     }
 
 
@@ -104,6 +108,9 @@ def test_only_attention_has_parameters_and_norms_where_asked_for():
         (kind, n): sum(p.numel() for p in SentencePooling(kind, 4, n).parameters()) for kind in POOLINGS for n in (0, 1)
     }
     expected = {(kind, n): 40 + 16 * n if "source_to_token" in kind else 0 for kind, n in counts}
+    for n in (0, 1):
+        expected["low_rank_attention", n] = 4 * 4 + 4 + 2 * 4 * 15 + 4
+        expected["structured_attention", n] = 4 * 350 + 350 * 15
     assert counts == expected
 
 
@@ -117,7 +124,8 @@ def test_half_precision_stays_what_it_is_and_finite(kind, dtype):
 
 
 def test_raises_error_for_an_unknown_kind():
-    kinds = "max, mean, cls, cls_max, cls_max_concat, source_to_token, source_to_token_max"
+    kinds = "max, mean, cls, cls_max, cls_max_concat, source_to_token, source_to_token_max, low_rank_attention, "
+    kinds += "structured_attention"
     with pytest.raises(ValueError, match=rf"^--pooling must be one of {kinds}, but got 'median'\.$"):
         SentencePooling("median", 4)
 

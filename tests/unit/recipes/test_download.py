@@ -150,7 +150,7 @@ def test_a_wrong_manifest_is_named(tmp_path, download):
 
 def test_every_recipe_has_a_manifest_that_can_be_read(download):
     manifests = sorted((REPOSITORY / "examples").rglob("downloads.tsv"))
-    assert len(manifests) == 13
+    assert len(manifests) == 14
     for path in manifests:
         wanted = download.read_manifest(path)
         assert wanted
