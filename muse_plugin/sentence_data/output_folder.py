@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TextSettingsError, load_text_settings
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME
 
@@ -14,7 +15,7 @@ from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME
 DATA_NAMES = frozenset(
     {
         *("input0", "input1", "label", "characters0", "characters1"),
-        *("word_vectors.txt", VOCABULARY_NAME, FILE_NAME, "preprocess.log"),
+        *("word_vectors.txt", VOCABULARY_NAME, CODES_NAME, FILE_NAME, "preprocess.log"),
     }
 )
 

@@ -13,6 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.models.word_vectors import read_word_vectors, write_word_vectors
 from muse_plugin.sentence_data.corpus_formats import CorpusFormat
 from muse_plugin.sentence_data.label_dictionary import build_label_dictionary, check_known
@@ -84,6 +85,9 @@ class Preparation:
         folder: Path,
     ) -> None:
         self.args = args
+        if args.bpe_codes:  # new text is cut with them, wherever the translation model is by then
+            shutil.copyfile(args.bpe_codes, folder / CODES_NAME)
+            settings = dataclasses.replace(settings, vocabulary_folder=folder)
         self.settings = settings
         self.earlier = earlier
         self.folder = folder
@@ -177,6 +181,8 @@ class Preparation:
             source, copy = self.args.bert_dir / VOCABULARY_NAME, self.folder / VOCABULARY_NAME
             shutil.copyfile(source, copy)  # new text is cut with it, wherever the model of BERT is by then
             return build_piece_dictionary(copy)
+        if self.args.dictionary:
+            return load_dictionary(self.args.dictionary, "--dictionary")
         counted = splits if self.args.vocabulary_from == "all" else splits[:1]
         total: Counter[str] = sum((split.counts.words for split in counted), Counter())
         return build_dictionary(total, self.args.threshold, self.args.max_words)
@@ -250,6 +256,8 @@ class Preparation:
 
     def _write_settings(self, words: Dictionary, splits: list[_Split]) -> None:
         source = VOCABULARY_NAME if self.settings.tokenizer == "wordpiece" else self.args.vocabulary_from
+        if self.args.dictionary:
+            source = self.args.dictionary.name
         vocabulary: dict[str, Any] = {
             "threshold": self.earlier.vocabulary["threshold"] if self.earlier else self.args.threshold,
             "size": len(words),

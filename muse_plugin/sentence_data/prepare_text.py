@@ -2,9 +2,9 @@
 
 The folder holds ``input0`` (and ``input1`` for pairs), ``label`` and perhaps ``characters0`` (and ``characters1``),
 each with ``dict.txt`` and fairseq's binary files, as ``fairseq-preprocess --only-source`` makes them, and ``text.json``
-(see ``text_settings.py``); for word pieces also ``vocab.txt`` (see ``word_pieces.py``). Each example goes through
-``corpus_formats.py``, ``labelled_sentences.py``, ``split_files.py`` and ``vocabulary.py``, in this order, and is never
-held in memory longer than that takes.
+(see ``text_settings.py``); for word pieces also ``vocab.txt`` (see ``word_pieces.py``), for sub-words ``bpe.codes``.
+Each example goes through ``corpus_formats.py``, ``labelled_sentences.py``, ``split_files.py`` and ``vocabulary.py``, in
+this order, and is never held in memory longer than that takes.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from muse_plugin.sentence_data.corpus_formats import FORMATS, CorpusFormat, pars
 from muse_plugin.sentence_data.output_folder import build_folder, check_output
 from muse_plugin.sentence_data.preparation import Preparation, list_files, parse_part
 from muse_plugin.sentence_data.text_lines import check_file
-from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings
+from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings, read_codes
+from muse_plugin.sentence_data.vocabulary import load_dictionary
 from muse_plugin.sentence_data.word2vec import SETTINGS, check_gensim, choose_settings
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
 
@@ -57,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="none: words are separated by spaces; wordpiece: BERT's word pieces (default: none)",
     )
     add("--bert-dir", type=Path, metavar="DIR", help=f"folder of a BERT model, whose {VOCABULARY_NAME} has the pieces")
+    add("--bpe-codes", type=Path, metavar="FILE", help="cut words into sub-words with these codes of subword-nmt")
     add("--language", default="en", help="two-letter code for Moses' rules (default: en)")
     add("--characters", action="store_true", help="also write the characters of the words")
     add("--threshold", type=int, default=0, metavar="N", help="words seen fewer than N times are unknown")
@@ -68,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="count words in the training split or in all of them, for frozen pretrained vectors (default: train)",
     )
     add("--dict-from", type=Path, metavar="DIR", help="use the dictionaries of an earlier output of this command")
+    add("--dictionary", type=Path, metavar="FILE", help="use this dictionary of words, such as a translation model's")
     add("--word-vectors", type=Path, metavar="FILE", help="pretrained vectors to cut to the vocabulary, as text")
     add("--word2vec", type=int, metavar="DIM", help="train vectors of this width on the training text (gensim's CBOW)")
     # Their defaults are in word2vec.py: data made before these flags existed count as made without them.
@@ -106,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         arguments=_list_arguments(args),
         strip_accents=rules.strip_accents,
         split_chinese=rules.split_chinese,
+        bpe=args.bpe_codes is not None,
         vocabulary_folder=args.bert_dir,
     )
     earlier = _load_earlier(args.dict_from, settings) if args.dict_from else None
@@ -154,8 +158,10 @@ def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
     if not re.fullmatch(r"[a-z]{2,3}", args.language):
         raise ValueError(f"--language must be a code such as en, but got {args.language!r}.")
     _check_word_pieces(args)
+    _check_dictionary(args)
     if corpus_format.tags:
-        for flag, value in (("--tokenizer", args.tokenizer != "none"), ("--numbers", args.numbers)):
+        cuts = {"--tokenizer": args.tokenizer != "none", "--bpe-codes": args.bpe_codes, "--numbers": args.numbers}
+        for flag, value in cuts.items():
             if value:
                 raise ValueError(
                     f"{flag} needs one label for each text, but --format {args.format} tags words; drop it."
@@ -218,6 +224,8 @@ def _check_word_pieces(args: argparse.Namespace) -> None:
         "--max-words": args.max_words,
         "--vocabulary-from": args.vocabulary_from != "train",
         "--dict-from": args.dict_from,
+        "--dictionary": args.dictionary,
+        "--bpe-codes": args.bpe_codes,
     }
     contradicting = [flag for flag, value in given.items() if value]
     if contradicting:
@@ -227,9 +235,29 @@ def _check_word_pieces(args: argparse.Namespace) -> None:
         )
 
 
+def _check_dictionary(args: argparse.Namespace) -> None:
+    if args.bpe_codes:
+        read_codes(args.bpe_codes)
+    if not args.dictionary:
+        return
+    load_dictionary(args.dictionary, "--dictionary")
+    given = {
+        "--threshold": args.threshold,
+        "--max-words": args.max_words,
+        "--vocabulary-from": args.vocabulary_from != "train",
+        "--dict-from": args.dict_from,
+    }
+    contradicting = [flag for flag, value in given.items() if value]
+    if contradicting:
+        raise ValueError(
+            f"with --dictionary the words of {args.dictionary} are the vocabulary and nothing is counted, but got "
+            f"{', '.join(contradicting)}; drop what contradicts it."
+        )
+
+
 def _load_earlier(folder: Path, settings: TextSettings) -> TextSettings:
     earlier = load_text_settings(folder)
-    names = ["lower_case", "tokenizer", "numbers", "tags"]
+    names = ["lower_case", "tokenizer", "bpe", "numbers", "tags"]
     if "moses" in (earlier.tokenizer, settings.tokenizer):
         names.append("language")
     differences = [

@@ -4,7 +4,8 @@ The steps for a line: clean it (white space of every kind is a space, control ch
 characters vanish), split it at spaces or tokenise it with Moses' rules, lower-case it on request, and make harmless
 what would read as a special symbol of a dictionary. The rule for the last: ``<s>``, ``</s>``, ``<pad>`` and ``<mask>``
 in a text are written ``&lt;s&gt;`` and so on, ordinary words; ``<unk>`` stays and is what it says, an unknown word.
-Word pieces are a way of their own: BERT's (see ``word_pieces.py``), with the vocabulary beside ``text.json``.
+Word pieces are a way of their own: BERT's (see ``word_pieces.py``), with the vocabulary beside ``text.json``. Byte-pair
+encoding comes last, with the codes beside ``text.json``; Moses' words are then those of translation, escaped.
 """
 
 import functools
@@ -15,20 +16,26 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.byte_pair_encoding import CODES_NAME, BytePairEncoding
+from muse_plugin.moses_words import MosesWords
 from muse_plugin.sentence_data.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME, PieceRules, WordPieces
 from muse_plugin.text_streams import clean_line
 
 FILE_NAME = "text.json"
 TOKENIZERS = ("none", "moses", "wordpiece")
-# Version 2 adds word pieces; a file is of the lowest version that can say what it has to.
-FORMAT_VERSIONS = {1: ("none", "moses"), 2: TOKENIZERS}
+# Version 2 adds word pieces, version 3 byte-pair encoding; a file is of the lowest that can say what it has to.
+FORMAT_VERSIONS = {1: ("none", "moses"), 2: TOKENIZERS, 3: TOKENIZERS}
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 WORD_BOUNDARY = "\u2581"  # stands between the characters of one word and those of the next
 
 _HARMLESS = {symbol: f"&lt;{symbol[1:-1]}&gt;" for symbol in SPECIAL_SYMBOLS if symbol != "<unk>"}
 _SPLIT_FIELDS: dict[str, type] = {"sentences": int, "words": int, "file": str}
-_PIECE_FIELDS = ("strip_accents", "split_chinese")  # since version 2
-_NOT_STORED = ("vocabulary_folder",)
+_PIECE_FIELDS = ("strip_accents", "split_chinese")
+_NOT_STORED = {  # by version
+    1: ("vocabulary_folder", *_PIECE_FIELDS, "bpe"),
+    2: ("vocabulary_folder", "bpe"),
+    3: ("vocabulary_folder",),
+}
 _VOCABULARY_FIELDS: dict[str, type] = {"threshold": int, "size": int, "from": str}
 
 
@@ -37,13 +44,15 @@ class TextSettingsError(ValueError):
 
 
 @functools.cache
-def _load_moses(language: str) -> Callable[[str], list[str]]:
+def _load_moses(language: str, for_translation: bool) -> Callable[[str], list[str]]:
     try:
         from sacremoses import MosesTokenizer
     except ImportError as error:
         raise ImportError(
             "--tokenizer moses needs the package sacremoses, which is missing; run 'pip install sacremoses'."
         ) from error
+    if for_translation:
+        return MosesWords(language, lower_case=False)
     # Unescaped, "'s" and "&" stay what they are in tables of pretrained vectors.
     return functools.partial(MosesTokenizer(lang=language).tokenize, escape=False)
 
@@ -76,11 +85,14 @@ class TextSettings:
         format: the value of ``--format``.
         splits: for each split its ``sentences`` and ``words`` (of both texts) and the name of the ``file`` it is from.
         vocabulary: ``threshold``, ``size`` of the dictionary with its special symbols, and what it was counted
-            ``from``: ``train``, ``all``, ``earlier`` (taken from an earlier data set) or ``vocab.txt`` (word pieces).
+            ``from``: ``train``, ``all``, ``earlier`` (taken from an earlier data set), ``vocab.txt`` (word pieces)
+            or the name of ``--dictionary``.
         arguments: all flags that the result depends on, as they were given.
         strip_accents: whether accents are taken off before a text is cut into word pieces.
         split_chinese: whether each Chinese character is a word before a text is cut into word pieces.
-        vocabulary_folder: where ``vocab.txt`` lies, for word pieces; the folder that the settings were loaded from.
+        bpe: whether words are cut into sub-words by byte-pair encoding.
+        vocabulary_folder: where ``vocab.txt`` (word pieces) or ``bpe.codes`` lies; the folder that the settings were
+            loaded from.
 
     Raises:
         ValueError: if ``tokenizer`` is unknown.
@@ -99,6 +111,7 @@ class TextSettings:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     strip_accents: bool = False
     split_chinese: bool = True
+    bpe: bool = False
     vocabulary_folder: Optional[Path] = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,28 +127,37 @@ class TextSettings:
 
     @functools.cached_property
     def _word_pieces(self) -> WordPieces:
+        rules = PieceRules(self.lower_case, self.strip_accents, self.split_chinese)
+        return WordPieces(self._locate("word pieces", VOCABULARY_NAME), rules)
+
+    @functools.cached_property
+    def _byte_pair_encoding(self) -> BytePairEncoding:
+        return read_codes(self._locate("sub-words", CODES_NAME))
+
+    def _locate(self, what: str, name: str) -> Path:
         if self.vocabulary_folder is None:
             raise TextSettingsError(
-                f"word pieces need the folder of {VOCABULARY_NAME}, but these settings have none; load them from the "
-                "folder of the data, or give vocabulary_folder."
+                f"{what} need the folder of {name}, but these settings have none; load them from the folder of the "
+                "data, or give vocabulary_folder."
             )
-        rules = PieceRules(self.lower_case, self.strip_accents, self.split_chinese)
-        return WordPieces(self.vocabulary_folder / VOCABULARY_NAME, rules)
+        return self.vocabulary_folder / name
 
     def split_words(self, line: str) -> list[str]:
         """Returns the words of a raw text as the data set has them; an empty list if there is nothing but space.
 
         Raises:
-            ImportError: if the tokenizer is ``moses`` or ``wordpiece`` and its package is missing.
-            FileNotFoundError: if the tokenizer is ``wordpiece`` and its vocabulary is missing.
+            ImportError: if a package is missing: of the tokenizer ``moses`` or ``wordpiece``, of byte-pair encoding.
+            FileNotFoundError: if the vocabulary of word pieces or the codes of byte-pair encoding are missing.
+            ValueError: if either is damaged.
         """
         if self.tokenizer == "wordpiece":
             return self._word_pieces.split(line)
         line = clean_line(line)
         if self.tokenizer == "moses":
             # Once more, in case the tokeniser's output has white space within a token.
-            line = clean_line(" ".join(_load_moses(self.language)(line)))
-        return [self._finish(word) for word in line.split()]
+            line = clean_line(" ".join(_load_moses(self.language, self.bpe)(line)))
+        words = [self._finish(word) for word in line.split()]
+        return self._byte_pair_encoding.split(words) if self.bpe else words
 
     def clean_words(self, words: Iterable[str]) -> list[str]:
         """Returns as many words as given, for text whose words are given one by one, as those with tags are.
@@ -151,11 +173,32 @@ class TextSettings:
         return _HARMLESS.get(word, word)
 
 
+def read_codes(path: Path) -> BytePairEncoding:
+    """Reads the codes of byte-pair encoding.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ImportError: if the package subword-nmt is missing.
+        ValueError: if it is no codes file.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"sub-words need the codes of byte-pair encoding, but {path} does not exist; name the file by --bpe-codes, "
+            f"or copy {CODES_NAME} from the folder of the training data."
+        )
+    try:
+        return BytePairEncoding(path.read_bytes().decode("utf-8", errors="replace"), str(path))
+    except ImportError as error:
+        raise ImportError(
+            "byte-pair encoding needs the package subword-nmt, which is missing; run 'pip install subword-nmt'."
+        ) from error
+
+
 def save_text_settings(settings: TextSettings, folder: Union[str, Path]) -> None:
     """Writes ``text.json`` into an existing folder."""
-    version = min(version for version, known in FORMAT_VERSIONS.items() if settings.tokenizer in known)
-    left_out = _NOT_STORED if version > 1 else (*_NOT_STORED, *_PIECE_FIELDS)
-    stored = {name: value for name, value in asdict(settings).items() if name not in left_out}
+    known = [version for version, tokenizers in FORMAT_VERSIONS.items() if settings.tokenizer in tokenizers]
+    version = next(version for version in known if not (settings.bpe and "bpe" in _NOT_STORED[version]))
+    stored = {name: value for name, value in asdict(settings).items() if name not in _NOT_STORED[version]}
     content = {"format_version": version, **stored}
     with open_atomically(Path(folder) / FILE_NAME) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode("utf-8"))
@@ -200,11 +243,10 @@ def load_text_settings(folder: Union[str, Path]) -> TextSettings:
 
 
 def _find_faults(content: dict[str, Any], version: int) -> list[str]:
-    unknown = _NOT_STORED if version > 1 else (*_NOT_STORED, *_PIECE_FIELDS)
     kinds = {
         entry.name: entry.type if entry.type in (bool, str) else dict
         for entry in fields(TextSettings)
-        if entry.name not in unknown
+        if entry.name not in _NOT_STORED[version]
     }
     faults = _compare_fields(content, kinds, "")
     if not faults:

@@ -31,13 +31,19 @@ def build_dictionary(counts: Mapping[str, int], threshold: int = 0, max_words: i
     return dictionary
 
 
-def load_dictionary(path: Path) -> Dictionary:
+def load_dictionary(path: Path, flag: str = "--dict-from") -> Dictionary:
     """Reads a dictionary that fairseq or ``prepare-text`` wrote.
+
+    Args:
+        path: the file.
+        flag: ``--dictionary`` if it names the file, ``--dict-from`` if it names its data.
 
     Raises:
         FileNotFoundError: if there is none.
         ValueError: if it is damaged.
     """
+    if not path.is_file() and flag == "--dictionary":
+        raise FileNotFoundError(f"--dictionary must name a dictionary of fairseq, but there is no file {path}.")
     if not path.is_file():
         raise FileNotFoundError(
             f"--dict-from must name a folder that prepare-text made, but {path} does not exist; check the folder, or "

@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Any, Union
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
+from muse_plugin.moses_words import MosesWords
 from muse_plugin.text_streams import clean_line
 
 FILE_NAME = "text_pipeline.json"
-CODES_NAME = "bpe.codes"
 FORMAT_VERSION = 1
-BPE_MARKER = "@@"
-
-# subword-nmt needs time quadratic in the length of a word; a longer one is encoded in stretches of this length.
-_LONGEST_BPE_WORD = 200
 
 # The detokeniser writes the time of day "2 : 30" as "2: 30".
 _CLOCK_TIME = re.compile(r"\b(\d{1,2}): (\d\d)\b")
@@ -43,28 +40,6 @@ class TextPipelineError(ValueError):
     """A text pipeline on disk is missing, incomplete, damaged or of another version."""
 
 
-class _MosesWords:
-    """Words of a raw line of one language: cleaned, Moses-normalised, tokenised, escaped, optionally lower-cased.
-
-    No word holds the BPE marker or reads as a special symbol of a dictionary: the tokeniser sets every at-sign apart
-    and writes ``<`` as ``&lt;``.
-    """
-
-    def __init__(self, lang: str, lower_case: bool) -> None:
-        from sacremoses import MosesPunctNormalizer, MosesTokenizer
-
-        self._normalizer = MosesPunctNormalizer(lang=lang)
-        self._tokenizer = MosesTokenizer(lang=lang)
-        self._lower_case = lower_case
-
-    def __call__(self, line: str) -> list[str]:
-        line = self._normalizer.normalize(clean_line(line))
-        line = self._tokenizer.tokenize(line, return_str=True)
-        if self._lower_case:
-            line = line.lower()
-        return clean_line(line).split()
-
-
 class TextPipeline:
     """Encodes raw source and target lines as BPE tokens and decodes hypotheses to plain text.
 
@@ -80,16 +55,16 @@ class TextPipeline:
 
     def __init__(self, source_lang: str, target_lang: str, codes: str, lower_case: bool = False) -> None:
         from sacremoses import MosesDetokenizer
-        from subword_nmt.apply_bpe import BPE
 
         self.source_lang = source_lang
         self.target_lang = target_lang
         self.lower_case = lower_case
         self.codes = codes
-        self.num_merges = _check_codes(codes, "the given BPE codes")
-        self._bpe = BPE(io.StringIO(codes), separator=BPE_MARKER)
-        self._source_words = _MosesWords(source_lang, lower_case)
-        self._target_words = _MosesWords(target_lang, lower_case)
+        _check_codes(codes, "the given BPE codes")
+        self._bpe = BytePairEncoding(codes)
+        self.num_merges = self._bpe.num_merges
+        self._source_words = MosesWords(source_lang, lower_case)
+        self._target_words = MosesWords(target_lang, lower_case)
         self._detokenizer = MosesDetokenizer(lang=target_lang)
 
     @classmethod
@@ -121,7 +96,7 @@ class TextPipeline:
             raise ValueError(f"num_merges must be at least 1, but got {num_merges}; 1000 to 40000 are usual.")
         counts: dict[str, int] = {}
         for lang, lines in ((source_lang, source_lines), (target_lang, target_lines)):
-            words_of = _MosesWords(lang, lower_case)
+            words_of = MosesWords(lang, lower_case)
             for line in lines:
                 for word in words_of(line):
                     counts[word] = counts.get(word, 0) + 1
@@ -136,23 +111,13 @@ class TextPipeline:
         learn_bpe(vocabulary, codes, num_merges, is_dict=True)
         return cls(source_lang, target_lang, codes.getvalue(), lower_case)
 
-    def _apply_bpe(self, words: list[str]) -> str:
-        pieces: list[str] = []
-        for word in words:
-            stretches = [word[i : i + _LONGEST_BPE_WORD] for i in range(0, len(word), _LONGEST_BPE_WORD)]
-            for i, stretch in enumerate(stretches):
-                pieces.extend(self._bpe.segment_tokens([stretch]))
-                if i + 1 < len(stretches):
-                    pieces[-1] += BPE_MARKER
-        return " ".join(pieces)
-
     def encode_source(self, line: str) -> str:
         """Raw source text to space-separated BPE tokens on one line; an empty or blank line gives an empty string."""
-        return self._apply_bpe(self._source_words(line))
+        return " ".join(self._bpe.split(self._source_words(line)))
 
     def encode_target(self, line: str) -> str:
         """Raw target text to space-separated BPE tokens on one line; an empty or blank line gives an empty string."""
-        return self._apply_bpe(self._target_words(line))
+        return " ".join(self._bpe.split(self._target_words(line)))
 
     def decode(self, tokens: str) -> str:
         """Space-separated BPE tokens of the target language to plain text on one line."""
@@ -245,20 +210,8 @@ def _read_settings(path: Path) -> dict[str, Any]:
     return settings
 
 
-def _check_codes(codes: str, where: str) -> int:
-    """Returns the number of merges; subword-nmt itself ends the process at the first bad line."""
-    lines = codes.split("\n")
-    if not re.fullmatch(r"#version: 0\.2\r?", lines[0]):
-        raise TextPipelineError(
-            f"{where} must start with the line '#version: 0.2', but got {lines[0][:40]!r}; give a codes file of "
-            "subword-nmt 0.3 or later."
-        )
-    merges = lines[1:-1] if lines[-1] == "" else lines[1:]
-    if not merges:
-        raise TextPipelineError(f"{where} must hold at least one merge, but got none; copy the file again.")
-    for number, line in enumerate(merges, start=2):
-        if len(line.strip("\r\n ").split(" ")) != 2:
-            raise TextPipelineError(
-                f"{where} must hold two symbols on each line, but line {number} is {line[:40]!r}; copy the file again."
-            )
-    return len(merges)
+def _check_codes(codes: str, where: str) -> None:
+    try:
+        count_merges(codes, where)
+    except ValueError as error:
+        raise TextPipelineError(str(error)) from error

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.translation.text_pipeline import (
-    CODES_NAME,
     FILE_NAME,
     TextPipeline,
     TextPipelineError,

@@ -14,8 +14,9 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import muse_plugin  # noqa: F401  (registers the model)
+from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.translation import translate
-from muse_plugin.translation.text_pipeline import CODES_NAME, FILE_NAME, TextPipeline
+from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline
 from muse_plugin.translation.translate import Line, Translator
 
 GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist noch nicht da.", "Ich sehe den Bahnhof nicht."] * 3

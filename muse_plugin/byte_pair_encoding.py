@@ -1,0 +1,74 @@
+"""Cuts words into the sub-words of a codes file of subword-nmt."""
+
+import io
+import re
+from collections.abc import Iterable
+
+BPE_MARKER = "@@"
+CODES_NAME = "bpe.codes"
+
+# subword-nmt needs time quadratic in the length of a word; a longer one is encoded in stretches of this length.
+_LONGEST_WORD = 200
+
+
+class BytePairEncoding:
+    """Byte-pair encoding with given merges.
+
+    Args:
+        codes: content of a codes file, starting with its ``#version:`` line.
+        where: what to call it in messages.
+
+    Attributes:
+        num_merges: number of merges.
+
+    Raises:
+        ImportError: if the package subword-nmt is missing.
+        ValueError: if ``codes`` is not the content of a codes file.
+    """
+
+    def __init__(self, codes: str, where: str = "the given BPE codes") -> None:
+        from subword_nmt.apply_bpe import BPE
+
+        self.num_merges = count_merges(codes, where)
+        self._bpe = BPE(io.StringIO(codes), separator=BPE_MARKER)
+
+    def split(self, words: Iterable[str]) -> list[str]:
+        """Returns the sub-words of words; all but the last of a word end with ``@@``."""
+        pieces: list[str] = []
+        for word in words:
+            stretches = [word[i : i + _LONGEST_WORD] for i in range(0, len(word), _LONGEST_WORD)]
+            for i, stretch in enumerate(stretches):
+                pieces.extend(self._bpe.segment_tokens([stretch]))
+                if i + 1 < len(stretches):
+                    pieces[-1] += BPE_MARKER
+        return pieces
+
+
+def count_merges(codes: str, where: str) -> int:
+    """Checks the content of a codes file, since subword-nmt itself ends the process at the first bad line.
+
+    Args:
+        codes: the content.
+        where: what to call it in messages.
+
+    Returns:
+        The number of merges.
+
+    Raises:
+        ValueError: if a line is not as it must be, with its number.
+    """
+    lines = codes.split("\n")
+    if not re.fullmatch(r"#version: 0\.2\r?", lines[0]):
+        raise ValueError(
+            f"{where} must start with the line '#version: 0.2', but got {lines[0][:40]!r}; give a codes file of "
+            "subword-nmt 0.3 or later."
+        )
+    merges = lines[1:-1] if lines[-1] == "" else lines[1:]
+    if not merges:
+        raise ValueError(f"{where} must hold at least one merge, but got none; copy the file again.")
+    for number, line in enumerate(merges, start=2):
+        if len(line.strip("\r\n ").split(" ")) != 2:
+            raise ValueError(
+                f"{where} must hold two symbols on each line, but line {number} is {line[:40]!r}; copy the file again."
+            )
+    return len(merges)
