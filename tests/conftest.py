@@ -31,7 +31,7 @@ def seed():
     return 1
 
 
-LOGGERS = ("fairseq", "muse_plugin.tasks")
+LOGGERS = ("fairseq", "muse_plugin", "muse_plugin.tasks")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -57,7 +57,8 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    logging.disable(logging.WARNING)
+    for name in ("fairseq", "muse_plugin"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     print(make_table(args.words, args.classes))
     return 0
 

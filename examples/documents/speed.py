@@ -90,7 +90,8 @@ def main() -> int:
     if wrong:
         print(f"speed: error: {' '.join(wrong)}", file=sys.stderr)
         return 2
-    logging.disable(logging.WARNING)
+    for name in ("fairseq", "muse_plugin"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     from muse_plugin.run_record import describe_run
 
     batches = math.ceil(args.documents / args.batch)
