@@ -26,3 +26,8 @@ def download():
 @pytest.fixture(scope="session")
 def tabulate():
     return load("tabulate")
+
+
+@pytest.fixture(scope="session")
+def scaling():
+    return load("scaling")
