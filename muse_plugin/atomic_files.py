@@ -44,10 +44,10 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
         with contextlib.suppress(FileNotFoundError):
             beside.unlink()
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the rename itself survive a power cut, where the file system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

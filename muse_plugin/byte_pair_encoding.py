@@ -9,6 +9,8 @@ CODES_NAME = "bpe.codes"
 
 # subword-nmt needs time quadratic in the length of a word; a longer one is encoded in stretches of this length.
 _LONGEST_WORD = 200
+# subword-nmt would remember every word that it has ever seen.
+_REMEMBERED_WORDS = 50_000
 
 
 class BytePairEncoding:
@@ -34,6 +36,8 @@ class BytePairEncoding:
 
     def split(self, words: Iterable[str]) -> list[str]:
         """Returns the sub-words of words; all but the last of a word end with ``@@``."""
+        if len(self._bpe.cache) > _REMEMBERED_WORDS:
+            self._bpe.cache.clear()
         pieces: list[str] = []
         for word in words:
             stretches = [word[i : i + _LONGEST_WORD] for i in range(0, len(word), _LONGEST_WORD)]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.prediction.predict import LoadedModel
 
@@ -83,11 +84,10 @@ def _describe(loaded: LoadedModel) -> dict[str, Any]:
             if name not in ignored and "dropout" not in name and _plain(value) != defaults[name]
         }
     settings = loaded.settings
-    return {
-        "model": type(loaded.model).__name__,
-        "flags": flags,
-        "text": [getattr(settings, name) for name in _TEXT_SETTINGS],
-    }
+    text: list[Any] = [getattr(settings, name) for name in _TEXT_SETTINGS]
+    if settings.bpe and settings.vocabulary_folder is not None:  # other codes make other words of the same dictionary
+        text.append(hashlib.sha256((settings.vocabulary_folder / CODES_NAME).read_bytes()).hexdigest())
+    return {"model": type(loaded.model).__name__, "flags": flags, "text": text}
 
 
 def _plain(value: Any) -> Any:

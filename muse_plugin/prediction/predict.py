@@ -6,30 +6,42 @@ data, and the right answers stand beside the model's, for ``muse-plugin score-la
 """
 
 import argparse
-import itertools
+import hashlib
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from fairseq import utils
 from torch import Tensor
 from tqdm import tqdm
 
+from muse_plugin import __version__
+from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.flag_checks import check_positive
+from muse_plugin.line_by_line import (
+    Line,
+    add_stream_arguments,
+    answer_lines,
+    check_stream_arguments,
+    run_until_stopped,
+)
+from muse_plugin.partial_output import fingerprint_file
 from muse_plugin.sentence_data.text_settings import TextSettings, load_text_settings
-from muse_plugin.text_streams import check_streams, iterate_lines, open_input, open_output
+from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME
+from muse_plugin.text_streams import open_output
 
 logger = logging.getLogger(__name__)
 
 BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input is a terminal
 OUTPUT_FORMATS = ("tsv", "jsonl")
+# What of text.json decides about words.
+_TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese", "bpe")
 # Text of which more words than this share are unknown is probably not what the model was trained for.
 _SUSPICIOUS_SHARE = 0.5
 _ENOUGH_WORDS = 100
@@ -71,15 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
     )
-    parser.add_argument("--input", type=Path, metavar="FILE", help="read from FILE (default: standard input)")
+    add_stream_arguments(parser)
     parser.add_argument(
         "--split",
         metavar="NAME",
         help="instead of raw text, read this split of the prepared data, such as test; with --format jsonl the right "
         "answers are written too, for muse-plugin score-labels",
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write to FILE when all is done (default: standard output)"
     )
     parser.add_argument(
         "--format",
@@ -111,46 +120,64 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(
             f"--split and --input are two sources of text, but got {args.split} and {args.input}; drop one."
         )
-    check_streams(args.input, args.output)
+    check_stream_arguments(args)
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
+    return run_until_stopped(lambda: _predict(args))
+
+
+def _predict(args: argparse.Namespace) -> None:
     predictor = Predictor.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
     if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:
         print(f"columns: label, then the probability of: {' '.join(predictor.task.labels)}", file=sys.stderr)
-    try:
-        if args.split is not None:
-            answers = predictor.answer_split(args.split)
-            with open_output(args.output) as sink:
-                _write_answers(predictor, answers, sink, args.format)
-            return 0
-        with open_input(args.input) as source, open_output(args.output) as sink:
-            _answer_stream(predictor, source, sink, args.format, progress=args.input is not None)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        return 141
+    if args.split is not None:
+        answers = predictor.answer_split(args.split)
+        with open_output(args.output) as sink:
+            for answer in answers:
+                sink.write(f"{_write(predictor, answer, args.format)}\n".encode())
+        return
+
+    def answer_buffer(buffer: Sequence[Line]) -> list[str]:
+        answers = predictor.answer([line.text for line in buffer], first_line=buffer[0].number)
+        return [_write(predictor, answer, args.format) for answer in answers]
+
+    answer_lines(answer_buffer, args.input, args.output, BUFFER_SIZE, lambda: _describe(args, predictor), args.restart)
     predictor.report_unknown_words()
-    return 0
 
 
-def _answer_stream(predictor: "Predictor", source: BinaryIO, sink: BinaryIO, form: str, progress: bool) -> None:
-    lines = enumerate(iterate_lines(source), start=1)
-    with tqdm(unit=" lines", disable=None if progress else True) as bar:
-        while buffer := list(itertools.islice(lines, 1 if source.isatty() else BUFFER_SIZE)):
-            for number, (_, is_valid) in buffer:
-                if not is_valid:
-                    logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
-            answers = predictor.answer([text for _, (text, _) in buffer], first_line=buffer[0][0])
-            _write_answers(predictor, answers, sink, form)
-            sink.flush()
-            bar.update(len(buffer))
+def _describe(args: argparse.Namespace, predictor: "Predictor") -> dict[str, Any]:
+    """What the answers depend on, besides the text; the sizes of batches too, for the last bits of a number."""
+    task, settings = predictor.task, predictor.settings
+    symbols = [
+        None if words is None else words.symbols for words in (task.source_dictionary, task.character_dictionary)
+    ]
+    text = [getattr(settings, name) for name in _TEXT_SETTINGS]
+    vocabularies = (
+        []
+        if settings.vocabulary_folder is None
+        else [
+            fingerprint_file(settings.vocabulary_folder / name)
+            for name, is_used in ((VOCABULARY_NAME, settings.tokenizer == "wordpiece"), (CODES_NAME, settings.bpe))
+            if is_used
+        ]
+    )
+    data = json.dumps([symbols, task.labels, text, vocabularies]).encode()
+    return {
+        "the command": "predict",
+        "muse_plugin": __version__,
+        "torch": str(torch.__version__),
+        "the device": "GPU" if predictor.use_cuda else "CPU",
+        "a checkpoint of": fingerprint_file(find_checkpoint(args.path)),
+        "dictionaries and text.json of": f"sha256 {hashlib.sha256(data).hexdigest()[:16]}",
+        "--format": args.format,
+        "--batch-size": args.batch_size,
+        "--max-words": predictor.max_words,
+    }
 
 
-def _write_answers(predictor: "Predictor", answers: Sequence[Answer], sink: BinaryIO, form: str) -> None:
+def _write(predictor: "Predictor", answer: Answer, form: str) -> str:
     write = _write_json if form == "jsonl" else _write_columns
-    for answer in answers:
-        sink.write(write(answer, predictor.task.labels, predictor.task.predicts).encode("utf-8") + b"\n")
+    return write(answer, predictor.task.labels, predictor.task.predicts)
 
 
 def _write_columns(answer: Answer, labels: Sequence[str], predicts: str) -> str:

@@ -6,22 +6,27 @@ and sees to it that no line, however odd, ends the run.
 """
 
 import argparse
-import itertools
 import logging
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from fairseq import checkpoint_utils, tasks, utils
 from torch import Tensor
-from tqdm import tqdm
 
+from muse_plugin import __version__
 from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
 from muse_plugin.checkpoints.model_loading import read_state
-from muse_plugin.text_streams import check_streams, clean_line, iterate_lines, open_input, open_output
+from muse_plugin.line_by_line import (
+    Line,
+    add_stream_arguments,
+    answer_lines,
+    check_stream_arguments,
+    run_until_stopped,
+)
+from muse_plugin.partial_output import fingerprint_file
+from muse_plugin.text_streams import clean_line
 from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline
 
 logger = logging.getLogger(__name__)
@@ -35,20 +40,6 @@ CHARACTERS_PER_TOKEN = 20
 # Longest output in tokens: this times the source length plus this many.
 MAX_LENGTH_FACTOR = 1.5
 MAX_LENGTH_EXTRA = 30
-
-
-class Line(NamedTuple):
-    """One line of the input.
-
-    Attributes:
-        number: its number, counted from 1.
-        text: what it holds.
-        is_valid: false if it was not valid UTF-8.
-    """
-
-    number: int
-    text: str
-    is_valid: bool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
     )
-    parser.add_argument("--input", type=Path, metavar="FILE", help="read from FILE (default: standard input)")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write to FILE when all is translated (default: standard output)"
-    )
+    add_stream_arguments(parser)
     parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
     parser.add_argument(
         "--lenpen",
@@ -99,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
     """
     _check_arguments(args)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
+    return run_until_stopped(lambda: _translate(args))
+
+
+def _translate(args: argparse.Namespace) -> None:
     translator = Translator.load(
         args.path,
         data=args.data,
@@ -108,28 +100,32 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         cpu=args.cpu,
     )
-    try:
-        with open_input(args.input) as source, open_output(args.output) as sink:
-            _translate_stream(translator, source, sink, progress=args.input is not None)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        return 141
-    return 0
+    answer_lines(
+        translator.translate_lines,
+        args.input,
+        args.output,
+        BUFFER_SIZE,
+        lambda: _describe(args, translator),
+        args.restart,
+    )
 
 
-def _translate_stream(translator: "Translator", source: BinaryIO, sink: BinaryIO, progress: bool) -> None:
-    is_terminal = source.isatty()
-    if is_terminal:
-        print("Type a sentence and press Enter; Ctrl-D ends.", file=sys.stderr, flush=True)
-    lines = (Line(number, *line) for number, line in enumerate(iterate_lines(source), start=1))
-    with tqdm(unit=" lines", disable=None if progress else True) as bar:
-        while buffer := list(itertools.islice(lines, 1 if is_terminal else BUFFER_SIZE)):
-            for translation in translator.translate_lines(buffer):
-                sink.write(translation.encode("utf-8") + b"\n")
-            sink.flush()
-            bar.update(len(buffer))
+def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, Any]:
+    """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
+    checkpoint = find_checkpoint(args.path)
+    folder = checkpoint.parent if args.data is None else args.data
+    pipeline = translator.pipeline
+    names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
+    flags = ("beam", "lenpen", "max_tokens", "batch_size")
+    return {
+        "the command": "translate",
+        "muse_plugin": __version__,
+        "torch": str(torch.__version__),
+        "the device": "GPU" if translator.use_cuda else "CPU",
+        "a checkpoint of": fingerprint_file(checkpoint),
+        **{f"a {name} of": fingerprint_file(folder / name) for name in names},  # the last has a hash of the BPE codes
+        **{f"--{name.replace('_', '-')}": getattr(args, name) for name in flags},
+    }
 
 
 class Translator:
@@ -162,11 +158,12 @@ class Translator:
         self.max_tokens = max_tokens
         self.batch_size = batch_size
         self.use_cuda = torch.cuda.is_available() and not cpu
-        self.max_source_tokens = utils.resolve_max_positions(task.max_positions(), model.max_positions())[0]
+        limits = utils.resolve_max_positions(task.max_positions(), model.max_positions())  # type: ignore[operator]
+        self.max_source_tokens = limits[0]
         if self.use_cuda:
             model.cuda()
         model.eval()
-        model.make_generation_fast_(beamable_mm_beam_size=beam, need_attn=False)
+        model.make_generation_fast_(beamable_mm_beam_size=beam, need_attn=False)  # type: ignore[operator]
         settings = argparse.Namespace(beam=beam, lenpen=lenpen, max_len_a=MAX_LENGTH_FACTOR, max_len_b=MAX_LENGTH_EXTRA)
         self.models = [model]
         self.generator = task.build_generator(self.models, settings)
@@ -210,8 +207,6 @@ class Translator:
 
     def _encode(self, line: Line) -> Optional[Tensor]:
         """Token ids of a line with the end-of-sentence mark, or None if the line is blank."""
-        if not line.is_valid:
-            logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", line.number)
         text = clean_line(line.text)
         is_cut = len(text) > CHARACTERS_PER_TOKEN * self.max_source_tokens
         if is_cut:
@@ -228,7 +223,8 @@ class Translator:
             )
         if not tokens:
             return None
-        return self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False).long()
+        ids: Tensor = self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False)
+        return ids.long()
 
     def _make_batches(self, encoded: dict[int, Tensor]) -> Iterator[list[int]]:
         """Yields groups of keys of ``encoded``, sentences of similar length together."""
@@ -284,4 +280,4 @@ def _check_arguments(args: argparse.Namespace) -> None:
                 f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}; leave it out for the "
                 "default."
             )
-    check_streams(args.input, args.output)
+    check_stream_arguments(args)

@@ -107,3 +107,16 @@ def test_the_comparison_of_heads_does_not_count_but_which_heads_does(shop, tmp_p
     assert changes(match_levels="last")
     assert changes(head_pooling="mean")
     assert changes(encoder_attention_heads=4)
+
+
+def test_other_codes_of_sub_words_count(loaded, tmp_path):
+    """They cut the same text into other words of the same dictionary."""
+
+    def fingerprint(codes):
+        (tmp_path / "bpe.codes").write_text(codes)
+        return fingerprint_encoder(
+            loaded._replace(settings=replace(loaded.settings, bpe=True, vocabulary_folder=tmp_path))
+        )
+
+    assert fingerprint("a") == fingerprint("a")
+    assert len({fingerprint("a"), fingerprint("b"), fingerprint_encoder(loaded)}) == 3

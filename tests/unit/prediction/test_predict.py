@@ -8,6 +8,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from muse_plugin import cli
+from muse_plugin.prediction import predict as predict_module
 from muse_plugin.prediction.predict import Answer, Predictor
 
 TEXTS = ["good film", "bad film", "good good story", "bad story indeed", "good", "bad"] * 3
@@ -109,6 +110,77 @@ def test_long_and_invalid_lines_are_answered_with_a_warning(classifier, capsys, 
     assert "line 1 has 9 words; only the first 6 are read" in caplog.text
     assert "line 2 is not valid UTF-8" in caplog.text
     assert lines[0] == lines[2]
+
+
+def test_an_interrupted_prediction_goes_on_to_the_same_bytes(classifier, tmp_path, capsys, monkeypatch):
+    folder, _, _ = classifier
+    (tmp_path / "in.txt").write_text("".join(f"{text} {'film ' * (i % 4)}\n" for i, text in enumerate(TEXTS)))
+    command = ["predict", "--path", str(folder), "--cpu", "--batch-size", "2", "--input", str(tmp_path / "in.txt")]
+    monkeypatch.setattr(predict_module, "BUFFER_SIZE", 5)
+    assert cli.main([*command, "--output", str(tmp_path / "whole.txt")]) == 0
+    answer = Predictor.answer
+    starts = []
+
+    def stop_at_third(self, lines, first_line):
+        starts.append(first_line)
+        if len(starts) == 3:
+            raise KeyboardInterrupt
+        return answer(self, lines, first_line)
+
+    monkeypatch.setattr(Predictor, "answer", stop_at_third)
+    command += ["--output", str(tmp_path / "out.txt")]
+    assert cli.main(command) == 130
+    assert "10 lines are kept in" in capsys.readouterr().err
+    assert cli.main([*command, "--format", "jsonl", "--max-words", "3", "--batch-size", "4"]) == 2
+    differences = "--format tsv (now jsonl) and --batch-size 2 (now 4) and --max-words 6 (now 3); give --restart"
+    assert differences in capsys.readouterr().err
+    assert cli.main(command) == 0
+    assert starts == [1, 6, 11, 11, 16]
+    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.txt", "whole.txt"]
+
+
+def test_a_bad_line_can_be_mended_without_doing_those_before_it_again(tmp_path, capsys, monkeypatch):
+    (tmp_path / "train.tsv").write_text("a b\tc\tyes\nc\ta\tno\n" * 3)
+    file = str(tmp_path / "train.tsv")
+    data = ["--train", file, "--valid", file, "--output", str(tmp_path / "data")]
+    assert cli.main(["prepare-text", *data, "--format", "tsv:text=1,pair=2,label=3"]) == 0
+    save_model(tmp_path, "muse_sentence_classification", "sentence_average")
+    monkeypatch.setattr(predict_module, "BUFFER_SIZE", 2)
+    _, error = predict(capsys, tmp_path, "a b\tc\nc\ta\na b\n")
+    assert "line 3 has 1: 'a b'" in error
+    assert "2 lines are kept in" in error
+    lines, error = predict(capsys, tmp_path, "a b\tc\nc\ta\na b\tc\n")
+    assert "3 lines, 1 now in" in error
+    assert lines[0] == lines[2] != ""
+
+
+def _change_text_settings(data):
+    text = json.loads((data / "text.json").read_text())
+    (data / "text.json").write_text(json.dumps({**text, "lower_case": False}))
+
+
+def _change_dictionary(data):
+    words = (data / "input0" / "dict.txt").read_text().split("\n")
+    (data / "input0" / "dict.txt").write_text("\n".join([words[1], words[0], *words[2:]]))
+
+
+@pytest.mark.parametrize("change", [_change_text_settings, _change_dictionary])
+def test_other_data_do_not_go_on(classifier, tmp_path, capsys, monkeypatch, change):
+    folder, _, _ = classifier
+    data = shutil.copytree(folder / "data", tmp_path / "data")
+    shutil.copy(folder / "checkpoint_best.pt", tmp_path)
+    monkeypatch.setattr(predict_module, "BUFFER_SIZE", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(predict_module, "_write_columns", lambda answer, *names: 1 / 0 if "odd" in answer.words else "x")
+        with pytest.raises(ZeroDivisionError):
+            predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data))
+    change(data)
+    _, error = predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data))
+    assert "was made with dictionaries and text.json of sha256" in error
+    lines, _ = predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data), "--restart")
+    assert len(lines) == 3
+    assert "x" not in lines
 
 
 def test_text_of_unknown_words_is_reported(classifier, capsys, caplog):

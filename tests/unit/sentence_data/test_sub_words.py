@@ -146,3 +146,14 @@ def test_what_does_not_fit_is_refused(tmp_path, write, prepare, codes, dictionar
 def test_settings_without_a_folder_say_what_they_need():
     with pytest.raises(ValueError, match=r"sub-words need the folder of bpe\.codes"):
         TextSettings(lower_case=False, tokenizer="none", language="en", bpe=True).split_words("low")
+
+
+def test_no_more_words_are_remembered_than_stated(monkeypatch):
+    """subword-nmt itself keeps every word that it has seen, which fills the memory with a long text."""
+    from muse_plugin import byte_pair_encoding
+
+    monkeypatch.setattr(byte_pair_encoding, "_REMEMBERED_WORDS", 50)
+    encoding = byte_pair_encoding.BytePairEncoding(CODES)
+    for i in range(500):
+        assert encoding.split([f"low{i}"])[0] == "low@@"
+        assert len(encoding._bpe.cache) <= 52

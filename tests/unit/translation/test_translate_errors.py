@@ -1,7 +1,6 @@
 """What ``translate`` says when something is missing or does not fit, and that no odd line ends it."""
 
 import argparse
-import io
 import logging
 import os
 import re
@@ -9,45 +8,18 @@ import shutil
 
 import pytest
 import torch
-from fairseq import options, tasks
-from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from translation_models import GERMAN, save_translation_model
 
-import muse_plugin  # noqa: F401  (registers the model)
 from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.translation import translate
-from muse_plugin.translation.text_pipeline import FILE_NAME, TextPipeline
+from muse_plugin.translation.text_pipeline import FILE_NAME
 from muse_plugin.translation.translate import Line, Translator
-
-GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist noch nicht da.", "Ich sehe den Bahnhof nicht."] * 3
-ENGLISH = ["Where is the station?", "The train isn't there yet.", "I don't see the station."] * 3
 
 
 @pytest.fixture(scope="module")
 def trained_folder(tmp_path_factory):
     """A folder with all that translate needs; the model has never been trained."""
-    folder = tmp_path_factory.mktemp("model")
-    pipeline = TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=30)
-    pipeline.save(folder)
-    dictionary = Dictionary()
-    for line in [*map(pipeline.encode_source, GERMAN), *map(pipeline.encode_target, ENGLISH)]:
-        for word in line.split():
-            dictionary.add_symbol(word)
-    for lang in ("de", "en"):
-        dictionary.save(str(folder / f"dict.{lang}.txt"))
-    flags = f"{folder} --arch muse_tiny --source-lang de --target-lang en --share-all-embeddings"
-    flags += " --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8"
-    flags += " --max-source-positions 20 --max-target-positions 12"
-    args = options.parse_args_and_arch(options.get_training_parser(), flags.split())
-    torch.manual_seed(1)
-    cfg = convert_namespace_to_omegaconf(args)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
-    state = {"args": None, "cfg": cfg, "model": model.state_dict(), "optimizer_history": history}
-    state |= {"extra_state": {"epoch": 1}, "task_state": {}}
-    torch.save(state, folder / "checkpoint_avg.pt")
-    torch.save({**state, "args": args, "cfg": None}, folder / "checkpoint_of_old_fairseq.pt")
-    return folder
+    return save_translation_model(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture
@@ -115,21 +87,71 @@ def test_every_batch_keeps_its_limits_and_no_sentence_is_lost(model_folder):
         assert len(batch) * longest <= 24 or len(batch) == 1
 
 
-def test_a_terminal_gets_each_translation_at_once(model_folder, capsys):
-    class Terminal(io.BytesIO):
-        def isatty(self):
-            return True
+def test_an_interrupted_translation_goes_on_to_the_same_bytes(model_folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "in.txt").write_text("".join(f"{GERMAN[i % 3]} {i} {'da ' * (i % 5)}\n" for i in range(17)))
+    words = ["--path", model_folder, "--input", tmp_path / "in.txt", "--cpu", "--batch-size", 2, "--output"]
+    monkeypatch.setattr(translate, "BUFFER_SIZE", 5)
+    assert translate.run(parse(*words, tmp_path / "whole.txt")) == 0
+    translate_lines = Translator.translate_lines
+    calls = []
 
-    written = []
+    def stop_at_third(self, lines):
+        calls.append(lines[0].number)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return translate_lines(self, lines)
 
-    class Sink(io.BytesIO):
-        def flush(self):
-            written.append(self.getvalue().count(b"\n"))
+    monkeypatch.setattr(Translator, "translate_lines", stop_at_third)
+    capsys.readouterr()
+    assert translate.run(parse(*words, tmp_path / "out.txt")) == 130
+    partial = tmp_path / "out.txt.partial"
+    assert f"10 lines are kept in {partial}; the same command goes on after them." in capsys.readouterr().err
+    assert partial.read_bytes() == b"".join((tmp_path / "whole.txt").read_bytes().splitlines(keepends=True)[:10])
+    assert translate.run(parse(*words, tmp_path / "out.txt")) == 0
+    assert calls == [1, 6, 11, 11, 16]
+    assert "17 lines, 7 now in" in capsys.readouterr().err
+    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model", "out.txt", "whole.txt"]
 
-    translator = Translator.load(model_folder, cpu=True)
-    translate._translate_stream(translator, Terminal(b"Wo?\nDa\n\n"), Sink(), progress=False)
-    assert written == [1, 2, 3]
-    assert capsys.readouterr().err == "Type a sentence and press Enter; Ctrl-D ends.\n"
+
+@pytest.fixture
+def unfinished(model_folder, tmp_path, monkeypatch):
+    """The words of a command that was stopped after its first buffer."""
+    (tmp_path / "in.txt").write_text("Wo?\n" * 4)
+    words = ["--path", model_folder, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--cpu"]
+    monkeypatch.setattr(translate, "BUFFER_SIZE", 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Translator, "translate_lines", lambda self, lines: 1 / 0 if len(lines) == 1 else ["x"] * 3)
+        with pytest.raises(ZeroDivisionError):
+            translate.run(parse(*words))
+    return words
+
+
+def test_other_settings_do_not_go_on(unfinished):
+    flags = ["--beam", 4, "--lenpen", 0.5, "--max-tokens", 400, "--batch-size", 4]
+    message = (
+        "made with --beam 5 (now 4) and --lenpen 1.0 (now 0.5) and --max-tokens 4000 (now 400) and --batch-size 64"
+    )
+    with pytest.raises(
+        FileExistsError, match=re.escape(message) + r".*; give --restart to begin anew, or name another"
+    ):
+        translate.run(parse(*unfinished, *flags))
+
+
+@pytest.mark.parametrize("file", ["checkpoint", "dict.de.txt", FILE_NAME])
+def test_another_model_does_not_go_on_unless_told_to_begin_anew(unfinished, model_folder, tmp_path, file):
+    if file == "checkpoint":
+        state = torch.load(model_folder / "checkpoint_avg.pt", weights_only=False)
+        next(iter(state["model"].values())).mul_(2)
+        torch.save(state, model_folder / "checkpoint_avg.pt")
+    else:
+        path = model_folder / file
+        text = path.read_text()
+        path.write_text(text + "\n" if file == FILE_NAME else re.sub(r" \d+\n", " 99\n", text, count=1))
+    with pytest.raises(FileExistsError, match=rf"was made with a {file} of sha256 \w{{16}} \(now sha256 \w{{16}}\);"):
+        translate.run(parse(*unfinished))
+    assert translate.run(parse(*unfinished, "--restart")) == 0
+    assert "x" not in (tmp_path / "out.txt").read_text().split("\n")
 
 
 def test_a_failed_run_leaves_the_old_output(model_folder, tmp_path, monkeypatch):
@@ -202,6 +224,7 @@ def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
         (["--input", "/nowhere/a.txt"], FileNotFoundError, "--input must name a text file, but /nowhere/a.txt does"),
         (["--input", "/"], IsADirectoryError, "--input must name a text file, but / is a folder"),
         (["--output", "/"], IsADirectoryError, "--output must name a file, but / is a folder"),
+        (["--restart"], ValueError, "--restart needs --input FILE and --output FILE, but --input is not given"),
         (["--output", "/nowhere/a.txt"], FileNotFoundError, "--output must lie in an existing folder, but /nowhere"),
     ],
 )
