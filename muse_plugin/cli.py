@@ -8,6 +8,7 @@ To add a sub-command, add a line to ``COMMANDS``. Its module defines ``add_argum
 """
 
 import argparse
+import errno
 import importlib
 import importlib.util
 import re
@@ -52,6 +53,7 @@ COMMANDS = {
     "average": Command("checkpoints.averaging", "average several checkpoints of one training run into one"),
     "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
     "translate": Command("translation.translate", "translate raw sentences from standard input"),
+    "view": Command("view.view", "look into translations in a browser: n-best, attention, gates"),
     "prepare-text": Command("sentence_data.prepare_text", "make training data for sentence models from labelled text"),
     "predict": Command("prediction.predict", "label or tag raw text with a sentence model"),
     "match": Command("matching.match", "encode sentences once, then score and search pairs of them"),
@@ -108,10 +110,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if args.traceback:
             raise
         return _report(name, str(error))
+    except OSError as error:
+        if args.traceback or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _report(name, f"there is no room to write ({error.strerror}); make some, then give the command again.")
 
 
 def _build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    parser = argparse.ArgumentParser(prog="muse-plugin", description="Tools around the MUSE models for fairseq.")
+    # Not a plain parser: it proposes the flag that a misspelt one may stand for. Sub-commands get parsers of its class.
+    parser_class = load_file(PACKAGE_FOLDER / "flag_suggestions.py").SuggestingParser
+    parser = parser_class(prog="muse-plugin", description="Tools around the MUSE models for fairseq.")
     parser.add_argument("--version", action="version", version=f"muse-plugin {read_version()}")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
     choices = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -1,3 +1,4 @@
+import errno
 import os
 import sys
 import time
@@ -167,3 +168,13 @@ def test_script_says_so_when_the_package_is_not_there(tmp_path):
     assert done.returncode == 1
     assert "muse_plugin must be importable, but it is not installed for" in done.stderr
     assert "scripts/setup.sh" in done.stderr
+
+
+def test_a_full_disk_gives_a_sentence_and_other_faults_of_the_system_keep_their_traceback(fake_command, capsys):
+    fake_command.run = lambda args: raise_(OSError(errno.ENOSPC, "No space left on device"))
+    assert cli.main(["average"]) == 2
+    printed = capsys.readouterr().err
+    assert "there is no room to write (No space left on device); make some, then give the command again." in printed
+    fake_command.run = lambda args: raise_(OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(OSError, match="Input/output error"):
+        cli.main(["average"])

@@ -1,0 +1,1 @@
+"""A local page that shows one translation from the inside. ``view.py`` is the command."""

@@ -1,0 +1,189 @@
+"""One sentence to numbers: its translations with their scores, cross-attention and gates, ready for JSON.
+
+Search is that of ``translation/translate.py``, with the same model and generator; attention and gates are read as
+``muse-plugin analyze`` reads them. ``server.py`` hands the result to the page.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import torch
+from fairseq import utils
+from torch import Tensor
+
+from muse_plugin.analysis.attention_sites import CROSS, find_sites
+from muse_plugin.analysis.gates import GateRow, read_gates
+from muse_plugin.analysis.layers import SIDES
+from muse_plugin.analysis.reading import MapObserver, read_corpus
+from muse_plugin.text_streams import clean_line
+from muse_plugin.translation.translate import CHARACTERS_PER_TOKEN, Translator
+
+# A picture of more tokens cannot be read, and its weights are millions of numbers.
+MAX_SOURCE_TOKENS = 120
+
+_DECIMALS = 6  # of weights; what is cut off cannot be seen, but would be most of the answer
+_NO_ATTENTION = "This model has no cross-attention: no decoder layer attends to the encoder."
+_NO_GATES = "No gates: no layer of the {side} weighs convolutions of several kernel sizes against each other."
+
+
+class Inspector:
+    """A translation model that shows how it arrived at a translation.
+
+    Args:
+        translator: model, text pipeline and search.
+        nbest: most hypotheses in an answer.
+    """
+
+    def __init__(self, translator: Translator, nbest: int = 5) -> None:
+        self.translator = translator
+        self.nbest = nbest
+        self.max_tokens = min(MAX_SOURCE_TOKENS, int(translator.max_source_tokens) - 1)  # one is </s>
+        self._model = translator.models[0]
+        self._sites = [site for site in find_sites(self._model) if site.side == CROSS]
+        rows = read_gates("", self._model)
+        self._gates = {side: _group_gates([row for row in rows if row.side == side]) for side in SIDES}
+
+    @classmethod
+    def load(cls, path: Path, data: Optional[Union[str, Path]] = None, nbest: int = 5, **settings: Any) -> "Inspector":
+        """Loads a checkpoint with its dictionaries and text pipeline.
+
+        Args:
+            path: a checkpoint, or a folder with one.
+            data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
+            nbest: see the class.
+            **settings: of ``Translator``.
+
+        Raises:
+            FileNotFoundError: if the checkpoint, a dictionary or the text pipeline is missing.
+            ValueError: if one of them is damaged or does not fit the others.
+        """
+        return cls(Translator.load(path, data, **settings), nbest)
+
+    def describe(self) -> dict[str, Any]:
+        """What the page has to know before the first sentence.
+
+        Returns:
+            Languages "source_lang" and "target_lang", the search's "beam", "nbest" and "lenpen", the longest
+            sentence in "max_tokens", and the gates of the model: "gates", by side a list of layers, each with
+            its "layer" (1 at the bottom) and "weights", a list of "kernel_size" in tokens and "weight" in [0, 1]; and
+            "gate_notes", by side what to say where there are none.
+        """
+        pipeline, generator = self.translator.pipeline, self.translator.generator
+        return {
+            "source_lang": pipeline.source_lang,
+            "target_lang": pipeline.target_lang,
+            "beam": int(generator.beam_size),
+            "nbest": self.nbest,
+            "lenpen": float(generator.len_penalty),
+            "max_tokens": self.max_tokens,
+            "gates": self._gates,
+            "gate_notes": {side: _NO_GATES.format(side=side) for side in SIDES if not self._gates[side]},
+        }
+
+    def inspect(self, text: str) -> dict[str, Any]:
+        """Translates a sentence and shows how.
+
+        Args:
+            text: raw text; line breaks count as spaces.
+
+        Returns:
+            "source", the tokens that the encoder reads, each with "text" and "known" (to the dictionary); "hypotheses",
+            the best first, each with its "text", "score" (the sum of its tokens' scores divided by their number to
+            the power of the length penalty), "tokens" with "text" and "score" (natural logarithm of the probability),
+            and "attention": for every layer that attends to the encoder its "layer" and "weights", the mean of the
+            heads, a row for each token of the hypothesis and a column for each of the source; and "attention_note",
+            what to say where there is none, else "". A number that is not finite is None.
+
+        Raises:
+            ValueError: if the text is blank or too long.
+        """
+        tokens = self._encode(text)
+        found = self._search(tokens)[: self.nbest]
+        source, target = self.translator.task.source_dictionary, self.translator.task.target_dictionary
+        hypotheses = []
+        for hypothesis in found:
+            written = hypothesis["tokens"].cpu()
+            scores = hypothesis["positional_scores"].tolist()
+            hypotheses.append(
+                {
+                    "text": self.translator.pipeline.decode(target.string(written)),
+                    "score": _make_number(float(hypothesis["score"])),
+                    "tokens": [
+                        {"text": str(target[token]), "score": _make_number(score)}
+                        for token, score in zip(written.tolist(), scores, strict=True)
+                    ],
+                    "attention": self._read_attention(tokens, written),
+                }
+            )
+        return {
+            "source": [{"text": str(source[token]), "known": token != source.unk()} for token in tokens.tolist()],
+            "hypotheses": hypotheses,
+            "attention_note": "" if self._sites else _NO_ATTENTION,
+        }
+
+    def _encode(self, text: str) -> Tensor:
+        """Token ids of a sentence with the end-of-sentence mark, shape (S,)."""
+        line = clean_line(text)
+        limit = self.max_tokens * CHARACTERS_PER_TOKEN
+        if len(line) > limit:  # before it is tokenised, which takes quadratic time where there are no words
+            raise ValueError(
+                f"a sentence must have at most {limit} characters here, but got {len(line)}; shorten it, or use "
+                "muse-plugin translate."
+            )
+        words = self.translator.pipeline.encode_source(line).split()
+        if not words:
+            raise ValueError("a sentence must have at least one word, but the text is blank; type one.")
+        if len(words) > self.max_tokens:
+            raise ValueError(
+                f"a sentence must have at most {self.max_tokens} tokens here, but got {len(words)}; shorten it, or use "
+                "muse-plugin translate."
+            )
+        ids: Tensor = self.translator.task.source_dictionary.encode_line(" ".join(words), add_if_not_exist=False)
+        return ids.long()
+
+    def _search(self, tokens: Tensor) -> list[dict[str, Any]]:
+        """All hypotheses of beam search, the best first."""
+        sample = self._make_sample(tokens)
+        if self.translator.use_cuda:
+            sample = utils.move_to_cuda(sample)
+        task = self.translator.task
+        hypotheses: list[dict[str, Any]] = task.inference_step(self.translator.generator, [self._model], sample)[0]
+        return hypotheses
+
+    def _make_sample(self, tokens: Tensor) -> dict[str, Any]:
+        dataset = self.translator.task.build_dataset_for_inference([tokens], [len(tokens)])
+        sample: dict[str, Any] = dataset.collater([dataset[0]])
+        return sample
+
+    def _read_attention(self, tokens: Tensor, written: Tensor) -> list[dict[str, Any]]:
+        """What decoder layers look at while they write ``written``, shape (T,) with its end-of-sentence mark."""
+        dictionary = self.translator.task.target_dictionary
+        inputs = self._make_sample(tokens)["net_input"]
+        inputs["prev_output_tokens"] = torch.cat([written.new_tensor([dictionary.eos()]), written[:-1]])[None]
+        observer = MapObserver(self._sites)
+        if self._sites:
+            read_corpus(self._model, [inputs], [observer], dictionary.pad())
+        layers = []
+        for number, site in enumerate(self._sites):
+            weights = observer.maps[number].double().mean(dim=0).round(decimals=_DECIMALS)
+            layers.append({"layer": site.layer, "weights": [_make_numbers(row) for row in weights.tolist()]})
+        return layers
+
+
+def _group_gates(rows: Sequence[GateRow]) -> list[dict[str, Any]]:
+    """Rows of one side by layer."""
+    layers: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        weight = {"kernel_size": row.kernel_size_tokens, "weight": _make_number(round(row.weight, _DECIMALS))}
+        layers.setdefault(row.layer, []).append(weight)
+    return [{"layer": layer, "weights": weights} for layer, weights in layers.items()]
+
+
+def _make_numbers(values: Sequence[float]) -> list[Optional[float]]:
+    return [_make_number(value) for value in values]
+
+
+def _make_number(value: float) -> Optional[float]:
+    """JSON has neither infinity nor NaN."""
+    return value if value - value == 0 else None
