@@ -90,6 +90,12 @@ SILENCED = (
         r"Support for mismatched key_padding_mask and attn_mask is deprecated",
         "fairseq's attention passes a boolean and a float mask, which torch combines correctly",
     ),
+    Silenced(
+        FutureWarning,
+        r"fairseq\.models\.distributed_fairseq_model",
+        r"`broadcast_buffers` is deprecated\. Use `forward_sync_buffers`",
+        "fairseq calls torch by an old name; what differs is the start, where equal buffers are sent once more",
+    ),
 )
 
 

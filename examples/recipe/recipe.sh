@@ -145,6 +145,8 @@ train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices
     command=(torchrun --nnodes "$num_nodes" --nproc-per-node "$num_gpus" --rdzv-backend c10d
       --rdzv-id "${RDZV_ID:-$recipe-$seed}" --rdzv-endpoint "${RDZV_ENDPOINT:?set RDZV_ENDPOINT to HOST:PORT of the first node}"
       "$(command -v fairseq-train)")
+    # With one GPU a node, fairseq would otherwise take its default of one process for all there are.
+    set -- "$@" --distributed-world-size "$((num_nodes * num_gpus))"
   fi
   command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --max-tokens "$max_tokens"
     --update-freq "$update_freq" --log-format simple "${device_flags[@]}")

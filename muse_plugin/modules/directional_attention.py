@@ -101,7 +101,7 @@ class DirectionalAttention(nn.Module):
             end = min(start + size, length)
             low, high = (0, end - 1) if self.direction == "forward" else (start + 1, length)
             if low >= high:  # the first or last word on its own
-                blocks.append(torch.zeros_like(states[:, start:end]))
+                blocks.append(0.0 * (keys + queries)[:, start:end])  # DistributedDataParallel waits for gradients
                 continue
             at_key = torch.arange(low, high, device=states.device)
             at_query = torch.arange(start, end, device=states.device)[:, None]

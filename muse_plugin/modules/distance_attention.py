@@ -71,9 +71,10 @@ class MaskedAttention(nn.Module):
         if self.in_norms is not None:
             parts = [norm(part) for norm, part in zip(self.in_norms, parts, strict=True)]
         query, key, value = (part.transpose(1, 2) for part in parts)  # (B, H, T, D)
-        out: Tensor = self.out_proj(
-            merge_heads(window_attention(query, key, value, self.bias(lengths), key_padding_mask))
-        )
+        attended = window_attention(query, key, value, self.bias(lengths), key_padding_mask)
+        if length == 1:  # a word that sees no other: DistributedDataParallel waits for gradients, also for zeros
+            attended = attended + 0.0 * (query + key)
+        out: Tensor = self.out_proj(merge_heads(attended))
         return out if self.out_norm is None else self.out_norm(out)
 
 

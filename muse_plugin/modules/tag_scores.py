@@ -57,7 +57,8 @@ class TagScores(nn.Module):
         weights = {name: parameter.float() for name, parameter in self.crf.named_parameters()}
         inputs = scores.float(), tags.masked_fill(~real, 0), real
         likelihood: Tensor = functional_call(self.crf, weights, inputs, {"reduction": "none"})
-        return -likelihood
+        # A sentence of one word has no transition, but DistributedDataParallel waits for the gradient, also for zeros.
+        return weights["transitions"].sum() * 0.0 - likelihood
 
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
         """The best tags of each sentence: Viterbi with a field, the best of each word without; arguments as above."""

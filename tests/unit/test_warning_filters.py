@@ -41,6 +41,10 @@ REAL = [
         "torch.nn.functional",
         "Support for mismatched key_padding_mask and attn_mask is deprecated. Use same type for both instead.",
     ),
+    (
+        "fairseq.models.distributed_fairseq_model",
+        "`broadcast_buffers` is deprecated. Use `forward_sync_buffers` instead. IMPORTANT: unlike `broadcast_buffers`",
+    ),
 ]
 
 
