@@ -1,6 +1,7 @@
 """``muse-plugin analyze model``: figures and numbers about a trained model, from its parameters and a part of its data.
 
-One pass over the sentences feeds every analysis that the model has parts for; see ``reading.py``.
+One pass over the sentences feeds every analysis of encoders and decoders that the model has parts for, see
+``reading.py``; one more those of a pooling with heads, see ``pooled_attention.py``.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from muse_plugin.analysis import (
     kernels,
 )
 from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.pooled_attention import find_pooling
+from muse_plugin.analysis.pooling_tables import TABLES, WordSettings, add_word_flags, list_makers, read_tables
 from muse_plugin.analysis.reading import AttentionObserver, KernelObserver, MapObserver, Observer, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Missing, Result
@@ -39,15 +42,19 @@ from muse_plugin.run_record import describe_run
 
 DESCRIPTION = (
     "Look into a trained model: gates and kernels of convolutions, what heads look at, how far and how sharply, "
-    "windows of heads, masks of the distance network. Writes each figure as PNG and SVG with its numbers as CSV, "
-    "all numbers as numbers.json, and report.html with everything in one file."
+    "windows of heads, masks of the distance network, words and documents as the heads of a pooling see them. Writes "
+    "each figure as PNG and SVG with its numbers as CSV, all numbers as numbers.json, and report.html with "
+    "everything in one file."
 )
+_NO_HEADS = "the model has no pooling with heads, which --pooling low_rank_attention or structured_attention gives"
 NOT_THERE = {
     "gates": "the model has no gate between kernel sizes",
     "kernels": "the model has no dynamic or lightweight convolution",
     "attention": "the model has no attention heads",
     "allocation": "no head of the model has a window",
     "directions": "the model is no distance-based self-attention network",
+    "words": _NO_HEADS,
+    "pooling": _NO_HEADS,
 }
 
 
@@ -84,6 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"analyses out of {', '.join(NOT_THERE)} (default: all that the model has parts for)",
     )
+    add_word_flags(parser)
     parser.add_argument(
         "--max-tokens", type=int, default=MAX_TOKENS, help="most tokens in a batch, padding included (default: 4000)"
     )
@@ -105,8 +113,13 @@ def run(args: argparse.Namespace) -> int:
             names.
         FileNotFoundError: if a checkpoint or its data are missing.
     """
-    check_positive(args, "sentences", "max_tokens")
+    check_positive(args, "sentences", "max_tokens", "top_words", "min_documents")
     wanted = parse_only(args.only)
+    if args.words is not None and "words" not in wanted:
+        raise ValueError(
+            f"--words belongs to the analysis words, but --only is {args.only}; add words, or drop the flag."
+        )
+    settings = WordSettings.from_flags(args)
     if args.against_name is not None and args.against is None:
         raise ValueError("--against-name names a second model, but there is no --against; add that or drop the name.")
     check_output(args.output)
@@ -117,8 +130,15 @@ def run(args: argparse.Namespace) -> int:
         subjects.append(load_subject(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))
         check_same_data(*subjects)
         subjects = _tell_apart(subjects)
-    findings = [analyze(subject, wanted, args.sentences, args.sentence, args.max_tokens) for subject in subjects]
-    results, missing = combine(findings, wanted)
+    findings = [
+        analyze(subject, wanted, args.sentences, args.sentence, args.max_tokens, settings) for subject in subjects
+    ]
+    results, missing = combine(findings, wanted, settings)
+    for part in missing:
+        if part.name == "words" and args.words is not None:
+            raise ValueError(
+                f"--words asks for what is not there: {part.reason}; drop the flag, or name another checkpoint."
+            )
     if args.only is not None and missing:
         raise ValueError(
             f"--only {missing[0].name} asks for what is not there: {missing[0].reason}; leave it out, or name another "
@@ -169,15 +189,22 @@ class Findings(NamedTuple):
         rows: of each table, by its name; tables of parts that the model does not have are empty.
         sentences: how many were read.
         shown: number of the sentence whose attention is shown, from 1; None if none is.
+        reasons: why an analysis has nothing to show, where ``NOT_THERE`` does not say it; by its name.
     """
 
     rows: dict[str, list[Any]]
     sentences: int
     shown: Optional[int]
+    reasons: dict[str, str]
 
 
 def analyze(
-    subject: Subject, wanted: Sequence[str], count: int, shown: Optional[int] = None, max_tokens: int = MAX_TOKENS
+    subject: Subject,
+    wanted: Sequence[str],
+    count: int,
+    shown: Optional[int] = None,
+    max_tokens: int = MAX_TOKENS,
+    settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
 ) -> Findings:
     """Analyses one model.
 
@@ -187,9 +214,10 @@ def analyze(
         count: sentences to read.
         shown: number of the sentence whose attention is shown, from 1; None to choose one.
         max_tokens: of a batch, padding included.
+        settings: what is shown of words.
 
     Raises:
-        ValueError: if there is no such sentence.
+        ValueError: if there is no such sentence, or a chosen word does not occur.
     """
     name, model = subject.name, subject.model
     sites = find_sites(model) if "attention" in wanted else []
@@ -213,15 +241,22 @@ def analyze(
         "allocation": allocation.read_allocation(name, model) if "allocation" in wanted else [],
         "masks": directions.read_masks(name, both),
         "offsets": directions.read_offsets(name, direction),
+        **{table: [] for table in TABLES},
     }
-    place = None
-    if sites:
+    pools = find_pooling(model) is not None and not {"words", "pooling"}.isdisjoint(wanted)
+    place: Optional[int] = None
+    reasons: dict[str, str] = {}
+    if sites or (pools and "pooling" in wanted):
         place = choose_shown_sentence(subject, chosen, shown)
+    if sites and place is not None:
         (inputs,) = Batches(subject, [place])
         observer = MapObserver(sites)
         read_corpus(model, [inputs], [observer], subject.padding)
         rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(subject, inputs))
-    return Findings(rows, len(chosen) if used else 0, None if place is None else place + 1)
+    if pools:
+        tables, reasons = read_tables(subject, wanted, chosen, place, max_tokens, settings)
+        rows.update(tables)
+    return Findings(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
 
 
 # Which tables an analysis has, the first of which says whether it applies, and how they become results.
@@ -241,22 +276,29 @@ _MAKERS: dict[str, tuple[tuple[str, ...], Callable[..., list[Result]]]] = {
 }
 
 
-def combine(findings: Sequence[Findings], wanted: Sequence[str]) -> tuple[list[Result], list[Missing]]:
+def combine(
+    findings: Sequence[Findings],
+    wanted: Sequence[str],
+    settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
+) -> tuple[list[Result], list[Missing]]:
     """Puts the models side by side.
 
     Args:
         findings: of each model.
         wanted: names of analyses.
+        settings: what is shown of words.
 
     Returns:
         Results of what at least one model has, and what none has.
     """
+    makers = {**_MAKERS, **list_makers(settings)}
     results, missing = [], []
     for name in wanted:
-        tables, make = _MAKERS[name]
+        tables, make = makers[name]
         rows = [[row for found in findings for row in found.rows[table]] for table in tables]
         if rows[0]:
             results += make(*rows)
         else:
-            missing.append(Missing(name, NOT_THERE[name]))
+            reasons = [found.reasons[name] for found in findings if name in found.reasons]
+            missing.append(Missing(name, reasons[0] if reasons else NOT_THERE[name]))
     return results, missing

@@ -19,6 +19,7 @@ _INCHES_PER_WORD = 0.115
 _INCHES_PER_LETTER = 0.055
 _NARROWEST = 0.6
 _TILE_OF_MANY = 1.6
+_LONGEST_NAME = 1.5  # inches that the names of the axes take
 _BAR = 1.2  # height of the colour bar in inches
 _GAP_COLOR = "#cfdfea"
 _QUERY, _KEY = "query (word or position)", "key (word or position)"
@@ -106,6 +107,7 @@ def draw(rows: Sequence[MapRow], path: Path) -> None:
         for count, words in ((heads, keys), (len(layers), queries))
     )
     names = (label_words(queries), label_words(keys)) if written else (_number(queries), _number(keys))
+    width, height = max(width, _LONGEST_NAME), max(height, _LONGEST_NAME)
     left, bottom = (0.5 + _INCHES_PER_LETTER * max(map(len, words)) for words in names)
     total = left + width + 0.95, bottom + height + 0.3
     with open_figure(path, *total, "--output") as figure:
@@ -120,18 +122,21 @@ def draw(rows: Sequence[MapRow], path: Path) -> None:
         axes.tick_params(axis="x", rotation=90 if written else 0)
         for head, start in enumerate(column_starts):
             axes.text(start + (len(keys) - 1) / 2, -0.8, f"head {head}", ha="center", va="bottom", fontsize=8)
+        beside = {
+            "textcoords": "offset points",
+            "rotation": 90,
+            "ha": "left",
+            "va": "center",
+            "fontsize": 8,
+        }
+        axes.annotate(_QUERY, (0, 0.5), xycoords="axes fraction", xytext=(-72 * left + 4, 0), **beside)
         for layer, start in zip(layers, row_starts, strict=True):
             axes.annotate(
-                f"layer {layer}\n{_QUERY}",
+                f"layer {layer}",
                 (0, start + (len(queries) - 1) / 2),
                 xycoords=("axes fraction", "data"),
-                xytext=(-72 * left + 4, 0),
-                textcoords="offset points",
-                rotation=90,
-                ha="left",
-                va="center",
-                multialignment="center",
-                fontsize=8,
+                xytext=(-72 * left + 16, 0),
+                **beside,
             )
         axes.set_xlabel(_KEY, fontsize=8)
         bar = figure.add_axes((1 - 0.8 / total[0], 1 - (0.3 + _BAR) / total[1], 0.12 / total[0], _BAR / total[1]))

@@ -44,3 +44,8 @@ def name_panel(model: str, side: str, models: Sequence[str]) -> str:
     if len(models) == 1:
         return side
     return f"{model}: {side}" if len(model) <= _LONGEST_NAME else f"{model}\n{side}"
+
+
+def name_by_model(name: str, title: str, model: str, models: Sequence[str]) -> tuple[str, str]:
+    """Name and title of a result that each model has its own of: those of the second are told apart."""
+    return name + ("" if model == models[0] else "_against"), title + (f" of {model}" if len(models) > 1 else "")

@@ -1,6 +1,6 @@
 """Lets a model read sentences of its data while observers look on; one pass serves all of them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Optional
 
@@ -130,13 +130,13 @@ def read_corpus(
         for observer in observers:
             stack.enter_context(observer.watch())
         for batch in tqdm(batches, desc=title, unit="batch", disable=True if title is None else None):
-            inputs = dict(_move(batch, device))
+            inputs = move_inputs(batch, device)
             previous = inputs.get("prev_output_tokens")
             for observer in observers:
                 observer.target_padding = None if previous is None else previous.eq(padding)
             model(**inputs)
 
 
-def _move(batch: dict[str, Any], device: torch.device) -> Iterator[tuple[str, Any]]:
-    for name, value in batch.items():
-        yield name, value.to(device) if isinstance(value, Tensor) else value
+def move_inputs(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+    """Arguments of a model, the tensors among them on ``device``."""
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}

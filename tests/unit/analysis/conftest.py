@@ -109,6 +109,32 @@ class Shop:
         sizes = ["--encoder-hidden-size=5"]
         return save_checkpoint(self.root / "recurrent", self.labelled, "sentence_bigru", *CLASSIFY, *TRUNK, *sizes)
 
+    @cached_property
+    def lama(self):
+        sizes = ["--encoder-hidden-size=5", "--pooling-heads=3", "--max-words=6"]
+        return save_checkpoint(self.root / "lama", self.labelled, "lama_context", *CLASSIFY, *TRUNK, *sizes)
+
+    @cached_property
+    def structured(self):
+        sizes = ["--encoder-hidden-size=5", "--pooling-heads=2", "--pooling-hidden-dim=7", "--max-words=6"]
+        arch = "sentence_structured_attention"
+        return save_checkpoint(self.root / "structured", self.labelled, arch, *CLASSIFY, *TRUNK, *sizes)
+
+    @cached_property
+    def pooled_pairs(self):
+        sizes = ["--encoder-layers=1", "--encoder-attention-heads=2", "--encoder-ffn-embed-dim=16", "--pooling-heads=3"]
+        sizes.append("--pooling=low_rank_attention")
+        folder = self.root / "pooled_pairs"
+        return save_checkpoint(folder, self.paired, "sentence_transformer", *CLASSIFY, *TRUNK, *sizes)
+
+    @cached_property
+    def pooled_numbers(self):
+        rows = [(line, str(len(line))) for line in make_lines(5)]
+        data = write_data(self.root / "numbers", {"train": rows, "valid": rows}, numbers=True)
+        flags = ["--task=muse_sentence_classification", "--criterion=muse_sentence_regression", "--numbers=1"]
+        folder = self.root / "pooled_numbers"
+        return save_checkpoint(folder, data, "lama_encoder", *flags, *TRUNK, "--pooling-heads=3")
+
 
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory):

@@ -20,7 +20,7 @@ from muse_plugin.analysis.subject import (
     name_words,
 )
 
-ALL = ["gates", "kernels", "attention", "allocation", "directions"]
+ALL = ["gates", "kernels", "attention", "allocation", "directions", "words", "pooling"]
 FIGURES = ["attention_distance", "concentration", "distance_distribution"]
 
 
@@ -69,7 +69,7 @@ def test_everything_that_applies_is_written(compared):
         assert stems(compared, ending) == expected, ending
     numbers = json.loads((compared / "numbers.json").read_text())
     assert sorted(numbers["results"]) == expected
-    assert sorted(numbers["not_applicable"]) == ["allocation", "directions"]
+    assert sorted(numbers["not_applicable"]) == ["allocation", "directions", "pooling", "words"]
     assert [(m["name"], m["arch"], m["updates"]) for m in numbers["models"]] == [
         ("MUSE <1>", "muse", 7), ("Transformer", "transformer", 7)
     ]  # fmt: skip

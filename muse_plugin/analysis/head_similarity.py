@@ -1,0 +1,104 @@
+"""How alike the heads of a pooling are: what penalties for agreement act on (arXiv:1912.00835, section 4)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from muse_plugin.analysis.drawing import name_by_model
+from muse_plugin.analysis.pooled_attention import HeadSimilarity
+from muse_plugin.analysis.result import Result, unique
+from muse_plugin.figures import open_figure
+
+# What is drawn, and the titles of the panels.
+_PANELS = {"weight_cosine": "weights over words", "vector_cosine": "vectors of the heads"}
+_INCHES_PER_HEAD = 0.27
+_NARROWEST = 1.9
+_WRITTEN_HEADS = 16  # more are coloured only
+_CLOSE = 0.9  # heads that are this alike are told apart by the third digit
+_WHITE_FROM = 0.62  # of the scale
+
+
+class SimilarityRow(NamedTuple):
+    """Two heads, numbered from 0; all are means over documents, cosines from -1 to 1, a head with itself has 1.
+
+    The mean of ``vector_cosine`` over all rows is the penalty "emb", the sum of ``overlap_penalty`` the penalty
+    "penal".
+    """
+
+    model: str
+    head: int
+    other_head: int
+    weight_cosine: float
+    vector_cosine: float
+    overlap_penalty: float
+
+
+def read_similarity(name: str, similarity: HeadSimilarity) -> list[SimilarityRow]:
+    """Means to rows, one for each ordered pair of heads, each with itself, too; none for a single head.
+
+    Args:
+        name: of the model.
+        similarity: of its heads.
+    """
+    tables = (similarity.weight_cosines, similarity.vector_cosines, similarity.overlaps)
+    heads = len(tables[0])
+    if heads == 1:
+        return []
+    return [
+        SimilarityRow(name, head, other, *(float(table[head, other]) for table in tables))
+        for head in range(heads)
+        for other in range(heads)
+    ]
+
+
+def make_results(rows: Sequence[SimilarityRow]) -> list[Result]:
+    """Rows to results, one for each model."""
+    models, results = unique([row.model for row in rows]), []
+    for model in models:
+        own = [row for row in rows if row.model == model]
+        apart = [row.weight_cosine for row in own if row.head != row.other_head]
+        results.append(
+            Result(
+                *name_by_model("head_similarity", "Similarity of the pooling's heads", model, models),
+                "Cosine of two heads, mean over documents: of their weights over a document's words, and of the "
+                "vectors that they make of the document; 1 for heads that do the same. Of different heads' weights it "
+                f"is {sum(apart) / len(apart):.3f} on average. The penalty --disagreement emb of this corpus, the mean "
+                f"cosine of vectors, is {sum(row.vector_cosine for row in own) / len(own):.4g}; penal, the sum of the "
+                f"column overlap_penalty, is {sum(row.overlap_penalty for row in own):.4g}.",
+                own,
+                lambda path, own=own: draw(own, path),  # type: ignore[misc]
+            )
+        )
+    return results
+
+
+def draw(rows: Sequence[SimilarityRow], path: Path) -> None:
+    """Draws two tables of heads and heads, shaded by cosine; each has its own scale, which ends at 1."""
+    heads = max(row.head for row in rows) + 1
+    side = max(_NARROWEST, _INCHES_PER_HEAD * min(heads, _WRITTEN_HEADS))
+    with open_figure(path, 0.6 + (side + 1.2) * len(_PANELS), side + 0.8, "--output") as figure:
+        for axes, (column, title) in zip(figure.subplots(1, len(_PANELS)), _PANELS.items(), strict=True):
+            table = np.zeros((heads, heads))
+            for row in rows:
+                table[row.head, row.other_head] = getattr(row, column)
+            lowest = min(float(table.min()), 0.999)  # equal heads leave a scale, too
+            image = axes.imshow(table, cmap="Greys", vmin=lowest, vmax=1)
+            if heads <= _WRITTEN_HEADS:
+                digits = 2 if lowest < _CLOSE else 3
+                for (y, x), value in np.ndenumerate(table):
+                    color = "white" if value > lowest + _WHITE_FROM * (1 - lowest) else "black"
+                    axes.text(x, y, write(value, digits), ha="center", va="center", fontsize=5.5, color=color)
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.yaxis.get_major_locator().set_params(integer=True)
+            axes.set_xlabel("head")
+            axes.set_ylabel("head")
+            axes.set_title(title, fontsize=9)
+            figure.colorbar(image, ax=axes, label="mean cosine (-1 to 1)", fraction=0.05)
+
+
+def write(value: float, digits: int) -> str:
+    """A cosine in few characters, without the zero in front: .97, 1, -.12, .00."""
+    rounded = round(value, digits)
+    return f"{rounded:.0f}" if rounded in (-1, 1) else f"{rounded + 0:.{digits}f}".replace("0.", ".", 1)

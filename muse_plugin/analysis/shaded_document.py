@@ -1,0 +1,194 @@
+"""One document, its words shaded by what the heads of a pooling give them, head by head and on average."""
+
+import importlib
+import math
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from torch import Tensor
+
+from muse_plugin.analysis.drawing import name_by_model
+from muse_plugin.analysis.result import Result, unique
+from muse_plugin.figures import open_figure
+
+_MOST_WORDS = 400  # of the picture
+_COLUMNS = 3
+_CHARACTERS = 58  # of a line
+_POINTS = 6.0
+_LETTER = 0.602 * _POINTS / 72  # inches; a letter of the font is 0.602 of its size
+_LINE = 0.135
+_SHADED = 0.122  # of a line
+_GAP = 0.25  # between columns
+_TITLE = 0.2
+_BELOW = 0.1  # a block
+_BAR = 0.9  # width of what stands right of the blocks
+_FONT = "DejaVu Sans Mono"
+_DARKEST = 0.8  # of the colour map
+_WHITE_BELOW = 0.46  # grey of the shade, 0 for black: where black and white stand out equally
+
+
+class ShadedRow(NamedTuple):
+    """The weight (0 to 1) that a head gives a word of the document, and the mean over heads; positions from 0."""
+
+    model: str
+    document: int
+    label: Optional[str]
+    predicted: Optional[str]
+    head: int
+    position: int
+    word: str
+    weight: float
+    mean_weight: float
+
+
+def read_document(
+    name: str,
+    weights: Tensor,
+    words: Sequence[str],
+    document: int,
+    label: Optional[str] = None,
+    predicted: Optional[str] = None,
+) -> list[ShadedRow]:
+    """Weights to rows.
+
+    Args:
+        name: of the model.
+        weights: of the heads, shape (m, T).
+        words: of the document.
+        document: its number in the split, from 1.
+        label: its class; None if it has none.
+        predicted: what the model takes it for, likewise.
+
+    Raises:
+        ValueError: if words and weights are not equally many.
+    """
+    if weights.shape[1] != len(words):
+        raise ValueError(
+            f"a document has a weight for each word, but got {weights.shape[1]} weights for {len(words)} words."
+        )
+    means = weights.double().mean(dim=0).tolist()
+    return [
+        ShadedRow(name, document, label, predicted, head, place, words[place], weight, means[place])
+        for head, row in enumerate(weights.double().tolist())
+        for place, weight in enumerate(row)
+    ]
+
+
+def make_results(rows: Sequence[ShadedRow]) -> list[Result]:
+    """Rows to results, one for each model."""
+    models, results = unique([row.model for row in rows]), []
+    for model in models:
+        own = [row for row in rows if row.model == model]
+        about = f"Document {own[0].document} of the split"
+        if own[0].label is not None:
+            about += f", of class {own[0].label}, taken for {own[0].predicted}"
+        words = len({row.position for row in own})
+        if words > _MOST_WORDS:
+            about += f"; the picture has the first {_MOST_WORDS} of its {words:,} words"
+        results.append(
+            Result(
+                *name_by_model("shaded_document", "A document as the pooling's heads see it", model, models),
+                f"{about}. Words are shaded by their weight, on average and of each head: darker is more, "
+                "from the smallest weight in the picture to the largest. Weights of a head have a sum of 1 over the "
+                "document.",
+                own,
+                lambda path, own=own: draw(own, path),  # type: ignore[misc]
+            )
+        )
+    return results
+
+
+class Place(NamedTuple):
+    """Where a word stands in a block: line and column in characters, from 0, and what is written."""
+
+    line: int
+    column: int
+    text: str
+
+
+def arrange(words: Sequence[str], width: int = _CHARACTERS) -> list[Place]:
+    """Puts words in lines of at most ``width`` characters, a space between them."""
+    places: list[Place] = []
+    line, column = 0, 0
+    for word in words:
+        word = word if len(word) <= width else word[: width - 1] + "…"
+        size = len(word)
+        if column > 0 and column + size > width:
+            line, column = line + 1, 0
+        places.append(Place(line, column, word))
+        column += size + 1
+    return places
+
+
+def draw(rows: Sequence[ShadedRow], path: Path) -> None:
+    """Draws the text once with the means and once for every head; a patch behind each word has its shade."""
+    shown = [row for row in rows if row.position < _MOST_WORDS]
+    blocks = {"mean of the heads": [row.mean_weight for row in shown if row.head == 0]}
+    heads = max(row.head for row in rows) + 1
+    if heads > 1:
+        blocks.update({f"head {head}": [row.weight for row in shown if row.head == head] for head in range(heads)})
+    places = arrange([row.word for row in shown if row.head == 0])
+    columns = min(_COLUMNS, len(blocks))
+    lines = math.ceil(len(blocks) / columns)
+    width = max(place.column + len(place.text) + 1 for place in places) * _LETTER
+    height = (places[-1].line + 1) * _LINE
+    total = columns * (width + _GAP) + _BAR, max(lines * (height + _TITLE + _BELOW), 1.5)
+    all_weights = [weight for weights in blocks.values() for weight in weights]
+    with open_figure(path, *total, "--output") as figure:
+        figure.set_layout_engine("none")  # places are known
+        mappable = _make_scale(min(all_weights), max(all_weights))
+        for number, (title, weights) in enumerate(blocks.items()):
+            left = 0.1 + (number % columns) * (width + _GAP)
+            bottom = total[1] - (number // columns + 1) * (height + _TITLE + _BELOW) + _BELOW
+            axes = figure.add_axes((left / total[0], bottom / total[1], width / total[0], height / total[1]))
+            axes.set(xlim=(0, width), ylim=(height, 0))
+            axes.set_axis_off()
+            axes.set_title(title, loc="left", fontsize=8, fontweight="bold" if number == 0 else "normal", pad=2)
+            _write(axes, places, mappable.to_rgba(weights))
+        bar = figure.add_axes((1 - _BAR / total[0], 1 - 1.3 / total[1], 0.12 / total[0], 1.1 / total[1]))
+        figure.colorbar(mappable, cax=bar, label="weight (0 to 1)").ax.tick_params(labelsize=7)
+
+
+def _make_scale(lowest: float, highest: float) -> Any:
+    """Shades from the smallest to the largest weight; from 0 if they are one."""
+    matplotlib = importlib.import_module("matplotlib")
+    colors = importlib.import_module("matplotlib.colors")
+    cm = importlib.import_module("matplotlib.cm")
+    greys = matplotlib.colormaps["Greys"]
+    shades = colors.ListedColormap([greys(_DARKEST * i / 255) for i in range(256)])
+    return cm.ScalarMappable(colors.Normalize(lowest if lowest < highest else 0.0, highest), shades)
+
+
+def _write(axes: Any, places: Sequence[Place], shades: Sequence[tuple[float, ...]]) -> None:
+    corners = [
+        (place.column * _LETTER, place.line * _LINE, (place.column + len(place.text) + 0.6) * _LETTER)
+        for place in places
+    ]
+    boxes = [[(left, top), (right, top), (right, top + _SHADED), (left, top + _SHADED)] for left, top, right in corners]
+    collections = importlib.import_module("matplotlib.collections")
+    axes.add_collection(collections.PolyCollection(boxes, facecolors=shades, edgecolors="none"))
+    for color, line in product(("black", "white"), range(places[-1].line + 1)):
+        axes.text(
+            0.3 * _LETTER,
+            line * _LINE + _SHADED / 2,
+            fill_line([p for p, shade in zip(places, shades, strict=True) if p.line == line and _ink(shade) == color]),
+            family=_FONT,
+            fontsize=_POINTS,
+            va="center_baseline",
+            color=color,
+            parse_math=False,
+        )
+
+
+def _ink(shade: tuple[float, ...]) -> str:
+    return "white" if shade[0] < _WHITE_BELOW else "black"
+
+
+def fill_line(places: Sequence[Place]) -> str:
+    """The words of a line that have one colour, with spaces where the others stand; drawn quicker than word by word."""
+    line = ""
+    for place in places:
+        line = line.ljust(place.column) + place.text
+    return line
