@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Makes the pictures of README.md: the quickstart's model, and a Transformer of the same size trained in the same way.
+#
+#   bash examples/gallery/make.sh             trains both if they are not there (six minutes each on two cores)
+#
+#   QUICKSTART_DIR=...   where the quickstart ran (default: runs/quickstart), the Transformer goes to ...-transformer
+#   WORK_DIR=...         where the analyses are written (default: runs/gallery); its report.html files have all figures
+#   PICTURES_DIR=...     where the chosen pictures go (default: examples/gallery)
+#   SENTENCE=133         number of the test sentence whose attention is shown
+#   FAST_TRIAL=1         tiny training of the quickstart, to see that all of it works
+#   SKIP_SETUP=1         use the python on the PATH as it is
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+root=$(cd "$here/../.." && pwd -P)
+if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
+  bash "$root/scripts/setup.sh" --if-needed
+  # shellcheck source=scripts/environment.sh
+  . "$root/scripts/environment.sh"
+  enter_environment
+fi
+export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" SKIP_SETUP=1
+
+suffix=$([[ "${FAST_TRIAL:-0}" == 1 ]] && echo -trial || echo)
+muse_dir=${QUICKSTART_DIR:-$root/runs/quickstart$suffix}
+transformer_dir=$muse_dir-transformer
+work_dir=${WORK_DIR:-$root/runs/gallery$suffix}
+pictures_dir=${PICTURES_DIR:-$here}
+mkdir -p "$work_dir" "$pictures_dir"
+
+RUN_DIR=$muse_dir bash "$root/examples/quickstart/run.sh"
+RUN_DIR=$transformer_dir ARCH=plain_transformer_tiny bash "$root/examples/quickstart/run.sh"
+
+muse=(--path "$muse_dir/model/checkpoint_avg.pt" --name MUSE)
+transformer=(--against "$transformer_dir/model/checkpoint_avg.pt" --against-name Transformer)
+python -m muse_plugin.cli analyze model "${muse[@]}" "${transformer[@]}" --data "$muse_dir/bin" --split test --cpu \
+  --sentence "${SENTENCE:-133}" --output "$work_dir/model"
+python -m muse_plugin.cli analyze training --logs "$muse_dir/train.log" "$transformer_dir/train.log" \
+  --names MUSE Transformer --output "$work_dir/training"
+python -m muse_plugin.cli evaluate --generation-log "$muse_dir/generated/generate-test.txt" --name MUSE \
+  --versus "$transformer_dir/generated/generate-test.txt" --versus-name Transformer --length-buckets 5,8,11 \
+  --length-intervals --plot "$work_dir/bleu_by_length.png" --output "$work_dir/bleu_by_length.json"
+
+chosen=(gates kernels attention_map_cross attention_map_encoder attention_distance distance_distribution concentration)
+pictures=("${chosen[@]/#/$work_dir/model/}")
+pictures=("${pictures[@]/%/.png}" "$work_dir/training/training.png" "$work_dir/bleu_by_length.png")
+if python -c 'import playwright' 2>/dev/null; then
+  python "$here/screenshot.py" --path "$muse_dir/model" --sentence "Er hat vor, ein neues Fahrrad zu kaufen." \
+    --output "$work_dir/view.png"
+  pictures+=("$work_dir/view.png")
+else
+  printf 'gallery: view.png is left out, for playwright is missing; run: pip install playwright\n'
+fi
+python "$here/shrink.py" --output "$pictures_dir" "${pictures[@]}"

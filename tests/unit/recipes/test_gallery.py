@@ -1,0 +1,67 @@
+"""Pictures of the gallery stay small, and what they show stays."""
+
+import importlib.util
+import io
+
+import numpy
+import pytest
+from helpers import REPOSITORY
+from PIL import Image
+
+GALLERY = REPOSITORY / "examples" / "gallery"
+
+
+@pytest.fixture(scope="module")
+def shrinker():
+    spec = importlib.util.spec_from_file_location("gallery_shrink", GALLERY / "shrink.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(content):
+    return numpy.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+
+
+def test_a_figure_of_few_colours_keeps_every_pixel(shrinker):
+    picture = Image.new("RGBA", (200, 100), (255, 255, 255, 255))
+    picture.paste((0, 114, 178, 255), (10, 10, 60, 90))
+    picture.paste((213, 94, 0, 255), (70, 30, 120, 90))
+    assert (read(shrinker.shrink(picture)) == numpy.asarray(picture.convert("RGB"))).all()
+
+
+def test_what_is_transparent_becomes_white(shrinker):
+    assert (read(shrinker.shrink(Image.new("RGBA", (4, 4), (0, 0, 0, 0)))) == 255).all()
+
+
+def test_a_large_picture_becomes_smaller_until_it_fits(shrinker):
+    noise = Image.fromarray(numpy.random.default_rng(1).integers(0, 255, (300, 300, 3), dtype=numpy.uint8))
+    content = shrinker.shrink(noise, limit=40_000)
+    assert len(content) <= 40_000
+    assert read(content).shape[0] in (165, 120, 210)
+    with pytest.raises(ValueError, match=r"must fit into 1000 bytes, but one of 300 x 300 pixels takes \d+ at 40%"):
+        shrinker.shrink(noise, limit=1000)
+
+
+def test_the_command_names_what_is_no_picture(shrinker, tmp_path, capsys):
+    Image.new("RGB", (5, 5)).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_text("no picture")
+    out = tmp_path / "out"
+    out.mkdir()
+    assert shrinker.main([str(tmp_path / "good.png"), "--output", str(out)]) == 0
+    assert [path.name for path in out.iterdir()] == ["good.png"]
+    assert shrinker.main([str(tmp_path / "bad.png"), "--output", str(out)]) == 2
+    assert "bad.png" in capsys.readouterr().err
+
+
+def test_every_picture_of_the_gallery_is_small_and_shown():
+    """And every picture that is shown is there."""
+    shown = (GALLERY / "README.md").read_text(encoding="utf-8")
+    pictures = sorted(GALLERY.glob("*.png"))
+    assert len(pictures) >= 6
+    for path in pictures:
+        assert path.stat().st_size <= 150_000, path.name
+        assert f"({path.name})" in shown, path.name
+    for name in [part.split(")")[0] for part in shown.split("](")[1:]]:
+        if name.endswith(".png"):
+            assert (GALLERY / name).is_file(), name
