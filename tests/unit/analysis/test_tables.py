@@ -242,7 +242,13 @@ def test_maps_have_the_weights_with_their_words(tmp_path, drawn):
     assert np.isnan(image[3]).all()
     assert ticks_of(axes.xaxis) == ["w\\$", "a_long_word_i…", "c", "</s>"] * 2
     assert ticks_of(axes.yaxis) == ["</s>", "x", "y"] * 2
-    assert [text.get_text().split("\n")[0] for text in axes.texts] == ["head 0", "head 1", "layer 2", "layer 1"]
+    names = ["head 0", "head 1", "query (word or position)", "layer 2", "layer 1"]
+    assert [text.get_text() for text in axes.texts] == names
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    renderer = FigureCanvasAgg(axes.figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
     assert axes.get_xlabel() == "key (word or position)"
     assert bar.get_ylabel() == "weight (0 to 1)"
 
