@@ -7,9 +7,9 @@ sentence per line; pairs of files that do not have the same number of lines are 
 import argparse
 import gzip
 import hashlib
+import lzma
 import multiprocessing
 import re
-import shutil
 import sys
 import tarfile
 import unicodedata
@@ -22,7 +22,7 @@ from functools import partial
 from itertools import islice, zip_longest
 from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
-from typing import Optional
+from typing import IO, Optional, Union
 
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from tqdm import tqdm
@@ -33,6 +33,11 @@ TAGS = re.compile(r"</?(title|description)>")
 SEGMENT = re.compile(r"<seg id=\"[^\"]*\">\s*(.*?)\s*</seg>", re.IGNORECASE)
 BLOCK = 25  # lines with a checksum of their own, see run_compare
 AHEAD = 4  # chunks of lines waiting for each process: a corpus need not fit into memory
+# Text shrinks to a fifth or so. What grows far more on the way back, beyond a size that does no harm, is no text.
+MOST_GROWTH = 200
+HARMLESS_SIZE = 100 << 20  # bytes
+LONGEST_HEADER = 1 << 20  # bytes of a name or attributes in a tar file, which are read as a whole
+CHUNK = 1 << 20
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -96,23 +101,50 @@ class TextWriter:
         return path.with_name(path.name + ".part")
 
 
+class SafeTarInfo(tarfile.TarInfo):
+    """The header of a member; refuses one that would fill the memory."""
+
+    @classmethod
+    def frombuf(cls, buf: Union[bytes, bytearray], encoding: str, errors: str) -> "SafeTarInfo":
+        header = super().frombuf(buf, encoding, errors)
+        if not header.isreg() and header.size > LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {header.size} bytes")
+        return header
+
+
+def copy_limited(stream: Union[IO[bytes], gzip.GzipFile], out: IO[bytes], most: int, name: str) -> int:
+    """Copies at most ``most`` bytes; returns how many.
+
+    Raises:
+        ValueError: if there are more.
+    """
+    size = 0
+    while chunk := stream.read(CHUNK):
+        size += len(chunk)
+        if size > most:
+            raise ValueError(f"{name} must unpack to text, but takes more than {most >> 20} MiB; is this a zip bomb?")
+        out.write(chunk)
+    return size
+
+
 def extract(archive: Path, folder: Path, names: list[str]) -> None:
     """Extracts the members of a .tgz or .zip whose last part of the path is one of ``names``, flat into ``folder``.
 
-    A member that is compressed itself (NAME.gz) is decompressed.
+    A member that is compressed itself (NAME.gz) is decompressed. Links and devices are no members.
 
     Raises:
-        ValueError: if one is missing, or the archive is damaged.
+        ValueError: if one is missing, the archive is damaged, or it unpacks to far more than text does.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found = set()
+    left = max(HARMLESS_SIZE, MOST_GROWTH * archive.stat().st_size)
     try:
         with ExitStack() as stack:
             if zipfile.is_zipfile(archive):
                 opened = stack.enter_context(zipfile.ZipFile(archive))
                 members = ((entry.filename, partial(opened.open, entry)) for entry in opened.infolist())
             else:
-                packed = stack.enter_context(tarfile.open(archive))
+                packed = stack.enter_context(tarfile.open(archive, tarinfo=SafeTarInfo))
                 members = ((entry.name, partial(packed.extractfile, entry)) for entry in packed if entry.isfile())
             for member, open_member in members:
                 name = Path(member).name.removesuffix(".gz")
@@ -120,15 +152,23 @@ def extract(archive: Path, folder: Path, names: list[str]) -> None:
                     continue
                 found.add(name)
                 part = folder / f"{name}.part"
-                with open_member() as stream, part.open("wb") as out:
-                    source = gzip.GzipFile(fileobj=stream) if member.endswith(".gz") else stream
-                    shutil.copyfileobj(source, out, 1 << 20)
-                part.replace(folder / name)
+                part.unlink(missing_ok=True)  # whatever it is, such as a link
+                try:
+                    with open_member() as stream, part.open("xb") as out:
+                        source = gzip.GzipFile(fileobj=stream) if member.endswith(".gz") else stream
+                        left -= copy_limited(source, out, left, f"{archive}: {name}")
+                    part.replace(folder / name)
+                finally:
+                    part.unlink(missing_ok=True)
                 if len(found) == len(set(names)):
                     break  # what follows in a large archive need not be read
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (
+        *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError),
+        RuntimeError,  # of a zip file that asks for a password or is packed in a way that Python does not know
+    ) as error:
+        reason = " ".join(str(error).split())
         raise ValueError(
-            f"{archive} must be a whole .tgz or .zip archive, but is not ({error}); fetch it again."
+            f"{archive} must be a whole .tgz or .zip archive, but is not ({reason}); fetch it again."
         ) from error
     missing = [name for name in names if name not in found]
     if missing:

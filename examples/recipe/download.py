@@ -4,7 +4,8 @@
 
     SHA-256 (or -)    size in bytes (or -)    file name    URL [further mirrors]
 
-The checksum is that of the file's uncompressed content if the file name does not end in .gz but NAME.gz lies in DIR.
+Downloads are by https only (http only from this machine itself). The checksum is that of the file's uncompressed
+content if the file name does not end in .gz but NAME.gz lies in DIR.
 """
 
 import argparse
@@ -16,9 +17,11 @@ import sys
 import zlib
 from pathlib import Path
 from typing import NamedTuple, Optional
+from urllib.parse import urlsplit
 
 BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 CURL_CANNOT_RESUME = (22, 33, 36)  # exit codes: the server refuses the range, or knows none
 
 
@@ -71,6 +74,8 @@ def find_fault(path: Path, wanted: Wanted) -> Optional[str]:
             while block := stream.read(BLOCK):
                 digest.update(block)
                 size += len(block)
+                if wanted.size is not None and size > wanted.size:
+                    return f"has more than the {wanted.size} bytes that it should have"
     except (EOFError, gzip.BadGzipFile, zlib.error):
         return "is cut short or no gzip file"
     if wanted.size is not None and size != wanted.size:
@@ -80,12 +85,13 @@ def find_fault(path: Path, wanted: Wanted) -> Optional[str]:
     return None
 
 
-def fetch(wanted: Wanted, folder: Path) -> Path:
+def fetch(wanted: Wanted, folder: Path, any_content: bool = False) -> Path:
     """Makes sure that a file is in the folder and is the right one.
 
     Args:
         wanted: which.
         folder: NAME or NAME.gz may lie here already; a broken download is kept as NAME.part and continued.
+        any_content: take a file that is there as it is; what is downloaded is checked all the same.
 
     Returns:
         The path of NAME or NAME.gz.
@@ -97,7 +103,7 @@ def fetch(wanted: Wanted, folder: Path) -> Path:
     """
     for path in (folder / wanted.name, folder / f"{wanted.name}.gz"):
         if path.is_file():
-            fault = find_fault(path, wanted)
+            fault = None if any_content else find_fault(path, wanted)
             if fault is None:
                 return path
             raise ValueError(f"{path} {fault}; delete it to have it downloaded again, or put the right file there.")
@@ -127,6 +133,7 @@ def download(url: str, wanted: Wanted, folder: Path) -> Path:
         if free < wanted.size - have:
             raise OSError(f"{folder} has {free >> 20} MiB left, but {url} needs {(wanted.size - have) >> 20} MiB.")
     if wanted.size is None or have < wanted.size:
+        check_url(url)
         result = run_curl(url, part)
         if result in CURL_CANNOT_RESUME and have:
             part.unlink()
@@ -138,13 +145,37 @@ def download(url: str, wanted: Wanted, folder: Path) -> Path:
         part.unlink()  # it is complete and wrong: the next try starts afresh
         raise ValueError(f"the download {fault}")
     part.replace(path)
+    if wanted.sha256 is None:
+        print(f"{wanted.name}: nobody has published its checksum; the SHA-256 of what came is {find_sha256(path)}")
     return path
+
+
+def find_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def check_url(url: str) -> None:
+    """Checks that nobody on the way can change what is downloaded.
+
+    Raises:
+        ValueError: if it is not by https, and not from this machine.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in THIS_MACHINE):
+        raise ValueError("downloads must be by https, but this address is not")
 
 
 def run_curl(url: str, part: Path) -> int:
     """Appends to ``part`` what is missing of ``url``; returns curl's exit code."""
     command = ["curl", "--fail", "--location", "--retry", "3", "--connect-timeout", "30", "--speed-limit", "1"]
-    command += ["--speed-time", str(TIMEOUT), "--continue-at", "-", "--output", str(part), url]
+    command += ["--speed-time", str(TIMEOUT), "--continue-at", "-", "--output", str(part)]
+    # Nor may the server lead elsewhere than to https.
+    command += ["--proto", f"={urlsplit(url).scheme}", "--proto-redir", "=https", "--", url]
     if not sys.stderr.isatty():
         command[1:1] = ["--silent", "--show-error"]
     return subprocess.run(command, check=False).returncode
@@ -164,8 +195,7 @@ def main() -> int:
             raise ValueError(f"{args.manifest} does not have {', '.join(sorted(unknown))}.")
         for file in wanted:
             if not args.only or file.name in args.only:
-                wanted_file = file._replace(sha256=None, size=None) if args.any_content else file
-                print(f"{fetch(wanted_file, args.folder)}: ok", flush=True)
+                print(f"{fetch(file, args.folder, args.any_content)}: ok", flush=True)
     except (ValueError, OSError) as error:
         print(f"download: error: {error}", file=sys.stderr)
         return 2

@@ -60,9 +60,9 @@ def read_result(path: Path) -> Result:
         settings = record["settings"]
         group = {k: str(v) for k, v in settings.items() if k not in NOT_SETTINGS and not k.startswith("seconds_")}
         record["scores"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"{path} must be written by 'muse-plugin evaluate --output', but is not: {error!r}."
+            f"{path} must be written by 'muse-plugin evaluate --output', but is not: {error!r:.200}."
         ) from error
     test_set, published = settings.get("test_set", "test"), settings.get("published")
     return Result(tuple(sorted(group.items())), str(settings.get("seed")), test_set, published, record)

@@ -105,7 +105,7 @@ def _read_columns(text: str) -> dict[str, float]:
 def _read_json(text: str) -> tuple[str, dict[str, float]]:
     try:
         stats = json.loads(text)
-    except ValueError:  # a line that was cut short
+    except (ValueError, RecursionError):  # a line that was cut short
         return "", {}
     if "num_updates" in stats:
         return INNER, _to_numbers(stats)

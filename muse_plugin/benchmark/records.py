@@ -53,7 +53,7 @@ def read_record(path: Path) -> Record:
         return Record(**content, measurements=measurements)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no {path}; 'muse-plugin benchmark KIND --json {path}' writes it.") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path} must be what 'muse-plugin benchmark KIND --json FILE' writes, but it cannot be read ({error}); "
             "measure again."

@@ -30,6 +30,7 @@ from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.models.torch_files import check_stored_whole, check_torch_file
 
 # ---- guarded stand-ins for numpy -------------------------------------------------------------------------------------
 # numpy's own functions also build arrays of arbitrary objects, from which more could be called. These build numbers.
@@ -173,6 +174,10 @@ def _takes_names() -> bool:
 
 _DAMAGED = "{path} is cut short or damaged; copy or download it again, or use an earlier checkpoint."
 _FOREIGN = "{path} is not a checkpoint: it was not written by torch.save with parameters in it."
+_TOO_LARGE = (
+    "{path} asks for more memory than there is; if it should be smaller, it is damaged or was made to do harm: get it "
+    "from a source you trust."
+)
 
 # Parts of torch's own messages.
 _REFUSED_GLOBAL = re.compile(r"GLOBAL (\S+) (?:was not an allowed global|whose module \S+ is blocked)")
@@ -192,8 +197,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if the file is a folder, is cut short or damaged, is no checkpoint, or asks for a Python object that
-            checkpoints do not need.
+        ValueError: if the file is a folder, is cut short or damaged, is no checkpoint, asks for a Python object that
+            checkpoints do not need, or would take more memory than the file is large.
         RuntimeError: if torch is older than 2.4.
     """
     path = Path(path)
@@ -213,6 +218,9 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         start = file.read(2)
     if start and start not in (b"PK", b"\x80\x02"):  # an archive, or before torch 1.6 a pickle of protocol 2
         raise ValueError(_FOREIGN.format(path=path))
+    if start == b"PK" and _is_other_archive(path):
+        raise ValueError(_FOREIGN.format(path=path))
+    check_torch_file(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or foreign file makes the reader stumble in many ways
@@ -223,6 +231,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{path} is not a checkpoint: a checkpoint is a dict whose 'model' holds the parameters, but this file "
             f"holds {found}."
         )
+    check_stored_whole(path, state["model"])
     return state
 
 
@@ -237,8 +246,8 @@ def _reason(path: Path, start: bytes, error: Exception) -> str:
             )
         if what := _REFUSED_NUMPY.search(text) or _REFUSED_CALL.search(text):
             return f"{path} is refused: {what.group(0).strip()}; nothing was run."
-    if start == b"PK":
-        return (_FOREIGN if _is_other_archive(path) else _DAMAGED).format(path=path)
+    if isinstance(error, MemoryError) or "can't allocate memory" in text:
+        return _TOO_LARGE.format(path=path)
     return (_FOREIGN if "magic number" in text else _DAMAGED).format(path=path)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _GZIP_START = b"\x1f\x8b"
+_LONGEST = 1 << 32  # bytes of a whole file, unpacked, which is in memory at once
 
 
 def read_lines(path: Path, what: str) -> list[str]:
@@ -44,8 +45,15 @@ def read_lines(path: Path, what: str) -> list[str]:
 def _iterate_bytes(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         is_gzip = stream.peek(2)[:2] == _GZIP_START
-        lines = gzip.GzipFile(fileobj=stream) if is_gzip else stream
-        for raw in lines:
+        read = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).readline
+        left = _LONGEST
+        while raw := read(left + 1):
+            left -= len(raw)
+            if left < 0:
+                raise ValueError(
+                    f"a text to score must have at most {_LONGEST:,} bytes, but {path} has more when unpacked; check "
+                    "how it was made."
+                )
             yield raw.removesuffix(b"\n").removesuffix(b"\r")
 
 

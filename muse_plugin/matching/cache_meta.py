@@ -24,6 +24,8 @@ DTYPES = ("float32", "float16")
 # What else a cache may hold: indexes of it, and what a killed program left of a file it was writing.
 INDEX_PREFIX = "index-"
 _HOW = "name a folder that muse-plugin match encode made"
+_LONGEST_META = 1 << 16  # bytes; it has a few hundred
+_SHOWN = 60  # characters of what a damaged file holds
 
 
 def _versions() -> dict[str, str]:
@@ -88,17 +90,19 @@ def read_meta(folder: Path) -> Optional[CacheMeta]:
     path = folder / META_NAME
     if not path.is_file():
         return None
+    if path.stat().st_size > _LONGEST_META:
+        raise ValueError(f"{path} must have at most {_LONGEST_META:,} bytes, but has {path.stat().st_size:,}; {_HOW}.")
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be a JSON file, but reading it gave '{error}'; encode again.") from error
     if not isinstance(content, dict) or "format_version" not in content:
         raise ValueError(f"{path} must describe cached vectors, but it holds something else; {_HOW}.")
     version = content.pop("format_version")
     if version != FORMAT_VERSION:
         raise ValueError(
-            f"{path} must have format_version {FORMAT_VERSION}, but got {version!r}; encode again with this version of "
-            "muse_plugin, or use the version that wrote it."
+            f"{path} must have format_version {FORMAT_VERSION}, but got {repr(version)[:_SHOWN]}; encode again with "
+            "this version of muse_plugin, or use the version that wrote it."
         )
     faults = _find_faults(content)
     if faults:
@@ -110,16 +114,16 @@ def _find_faults(content: dict[str, Any]) -> list[str]:
     kinds: dict[str, Any] = {entry.name: entry.type for entry in fields(CacheMeta)}
     kinds["versions"] = dict
     faults = [f"'{name}' is missing" for name in kinds if name not in content]
-    faults += [f"'{name}' is unknown" for name in content if name not in kinds]
+    faults += [f"'{name[:_SHOWN]}' is unknown" for name in content if name not in kinds][:1]
     faults += [
-        f"'{name}' must be {kind.__name__} but is {content[name]!r}"
+        f"'{name}' must be {kind.__name__} but is {repr(content[name])[:_SHOWN]}"
         for name, kind in kinds.items()
         if name in content and type(content[name]) is not kind
     ]
     if faults:
         return faults
     if content["dtype"] not in DTYPES:
-        faults.append(f"'dtype' must be one of {', '.join(DTYPES)} but is {content['dtype']!r}")
+        faults.append(f"'dtype' must be one of {', '.join(DTYPES)} but is {repr(content['dtype'])[:_SHOWN]}")
     sizes = ("width", "max_words")
     faults += [f"'{name}' must be at least 1 but is {content[name]}" for name in sizes if content[name] < 1]
     counts = ("sentences", "done", "id_bytes", "truncated")

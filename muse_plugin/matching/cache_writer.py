@@ -185,6 +185,12 @@ def check_folder(folder: Path) -> None:
             f"--output must name a new folder or one of cached vectors alone, but {folder} also holds "
             f"{', '.join(foreign[:3])}; name another folder or move that elsewhere."
         )
+    linked = sorted(path.name for path in folder.iterdir() if path.is_symlink())
+    if linked:
+        raise FileExistsError(
+            f"--output must name a folder of ordinary files, which are cut and written to, but {', '.join(linked[:3])} "
+            f"in {folder} leads elsewhere; remove it, or make a link of the whole folder."
+        )
 
 
 def _lock(folder: Path) -> BinaryIO:

@@ -139,7 +139,7 @@ def _build(faiss: Any, corpus: VectorCache, kind: str, memory: int, block_rows: 
 def _read(faiss: Any, path: Path) -> Optional[Any]:
     try:
         return faiss.read_index(str(path))
-    except RuntimeError:  # what faiss raises for anything that is no index
+    except (RuntimeError, MemoryError):  # what faiss raises for anything that is no index
         return None
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from muse_plugin.matching.cache_meta import IDS_NAME, VECTORS_NAME, require_meta
 
 _CHUNK = 1 << 22  # bytes of ids read at a time
+_LONGEST_ID = 1 << 20  # bytes
 
 
 class VectorCache:
@@ -104,14 +105,18 @@ class VectorCache:
             yield start, self.read(start, start + rows)
 
     def names(self, rows: Iterable[int]) -> list[str]:
-        """The ids of the rows with these numbers."""
+        """The ids of the rows with these numbers.
+
+        Raises:
+            ValueError: if the file of ids is damaged.
+        """
         if self._offsets is None:
             self._offsets = self._find_lines()
         with (self.folder / IDS_NAME).open("rb") as file:
             found = []
             for row in rows:
                 file.seek(int(self._offsets[row]))
-                found.append(file.read(int(self._offsets[row + 1] - self._offsets[row])).decode("utf-8").rstrip("\n"))
+                found.append(self._decode(file.read(int(self._offsets[row + 1] - self._offsets[row])), row))
         return found
 
     def _find_lines(self) -> np.ndarray:
@@ -131,13 +136,34 @@ class VectorCache:
                 f"{self.folder / IDS_NAME} must have a line for each of {len(self):,} sentences, but it has not; "
                 "remove the folder and encode again."
             )
+        longest = int(np.diff(offsets).max(initial=0))
+        if longest > _LONGEST_ID:
+            raise ValueError(
+                f"an id must have at most {_LONGEST_ID:,} bytes, but {self.folder / IDS_NAME} has one of {longest:,}; "
+                "remove the folder and encode again with shorter ones."
+            )
         return offsets
 
+    def _decode(self, line: bytes, row: int) -> str:
+        try:
+            return line.decode("utf-8").rstrip("\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"ids must be UTF-8, but line {row + 1} of {self.folder / IDS_NAME} is not; remove the folder and "
+                "encode again."
+            ) from error
+
     def find(self, names: Iterable[str]) -> dict[str, int]:
-        """The row numbers of ids; those that are not there are left out."""
+        """The row numbers of ids; those that are not there are left out.
+
+        Raises:
+            ValueError: if the file of ids is damaged.
+        """
+        if self._offsets is None:
+            self._offsets = self._find_lines()  # also sees to it that no line is too long
         wanted = set(names)
         with (self.folder / IDS_NAME).open("rb") as file:
-            return {name: row for row, line in enumerate(file) if (name := line.decode("utf-8").rstrip("\n")) in wanted}
+            return {name: row for row, line in enumerate(file) if (name := self._decode(line, row)) in wanted}
 
 
 def check_made_by(cache: VectorCache, fingerprint: str, width: int) -> None:

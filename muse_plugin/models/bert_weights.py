@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from muse_plugin.models.torch_files import check_stored_whole, check_torch_file
 from muse_plugin.modules.bert_encoder import ACTIVATIONS, BertEncoder, BertSizes
 
 CONFIG_NAME = "config.json"
@@ -35,16 +36,18 @@ _STACKED = ("query", "key", "value")
 # What such files hold besides the encoder.
 _UNUSED = ("pooler.", "cls.", "embeddings.position_ids", "classifier.", "dropout.")
 _NAMED_AT_MOST = 5
+_LONGEST_CONFIG = 1 << 20  # bytes; they have a few hundred
+_FEW = 1 << 24  # parameters that can be built without harm; the comparison by names then says more
 
 
 def read_bert_sizes(folder: Path) -> BertSizes:
-    """Reads ``config.json``.
+    """Reads ``config.json``, and checks that the file of parameters is large enough for what it says.
 
     Args:
         folder: of the model.
 
     Raises:
-        FileNotFoundError: if there is no such file.
+        FileNotFoundError: if there is no such file, or no parameters.
         ValueError: if it is no BERT's, or a size is missing or impossible.
     """
     path = folder / CONFIG_NAME
@@ -52,10 +55,21 @@ def read_bert_sizes(folder: Path) -> BertSizes:
         raise FileNotFoundError(
             f"--bert-dir must name a folder with {CONFIG_NAME} and {' or '.join(WEIGHT_NAMES)}, but there is no {path}."
         )
+    weights = _find_weights(folder)
+    if path.stat().st_size > _LONGEST_CONFIG:
+        raise ValueError(f"{path} must have at most {_LONGEST_CONFIG:,} bytes, but it has {path.stat().st_size:,}.")
     try:
-        return parse_bert_sizes(path.read_bytes().decode("utf-8"))
+        sizes = parse_bert_sizes(path.read_bytes().decode("utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    # Before anything of these sizes is built.
+    parameters, stored = _count_parameters(sizes), weights.stat().st_size
+    if parameters > max(stored, _FEW):
+        raise ValueError(
+            f"{path} must fit {weights.name} beside it, but its sizes make {parameters:,} parameters and that file has "
+            f"only {stored:,} bytes; copy or download the folder again."
+        )
+    return sizes
 
 
 def parse_bert_sizes(text: str) -> BertSizes:
@@ -97,7 +111,7 @@ def parse_bert_sizes(text: str) -> BertSizes:
 
 def _is_possible(name: str, value: Any, annotation: str) -> bool:
     if name == "hidden_act":
-        return value in ACTIVATIONS
+        return isinstance(value, str) and value in ACTIVATIONS
     if "float" not in annotation:
         return type(value) is int and value >= 1
     number = type(value) in (int, float)
@@ -121,12 +135,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
         ImportError: if they are in the safetensors format and that package is missing.
         ValueError: if the file is damaged, or parameters are missing, unknown or of another shape; they are named.
     """
-    path = next((folder / name for name in WEIGHT_NAMES if (folder / name).is_file()), None)
-    if path is None:
-        raise FileNotFoundError(
-            f"--bert-dir must name a folder with {CONFIG_NAME} and {' or '.join(WEIGHT_NAMES)}, but {folder} has no "
-            "parameters."
-        )
+    path = _find_weights(folder)
     theirs = {_strip(name): tensor for name, tensor in _read(path).items()}
     layers = encoder.sizes.num_hidden_layers
     wanted = _list_parts(layers)
@@ -139,14 +148,33 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
             f"{_name_some(missing, 'missing')}{' and ' if missing and extra else ''}{_name_some(extra, 'unknown')}; "
             f"the parameters must be those of {CONFIG_NAME} beside them."
         )
-    state = {ours: torch.cat([theirs[part] for part in parts]) for ours, parts in wanted.items()}
     for name, parameter in encoder.state_dict().items():
-        if state[name].shape != parameter.shape:
-            raise ValueError(
-                f"{path} must fit {CONFIG_NAME} beside it, but {' + '.join(wanted[name])} has the shape "
-                f"{tuple(state[name].shape)} instead of {tuple(parameter.shape)}."
-            )
-    encoder.load_state_dict(state)
+        # Their parts are of equal height.
+        shape = (parameter.shape[0] // len(wanted[name]), *parameter.shape[1:])
+        for part in wanted[name]:
+            if theirs[part].shape != shape:
+                raise ValueError(
+                    f"{path} must fit {CONFIG_NAME} beside it, but {part} has the shape {tuple(theirs[part].shape)} "
+                    f"instead of {shape}."
+                )
+    encoder.load_state_dict({ours: torch.cat([theirs[part] for part in parts]) for ours, parts in wanted.items()})
+
+
+def _find_weights(folder: Path) -> Path:
+    path = next((folder / name for name in WEIGHT_NAMES if (folder / name).is_file()), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"--bert-dir must name a folder with {CONFIG_NAME} and {' or '.join(WEIGHT_NAMES)}, but {folder} has no "
+            "parameters."
+        )
+    return path
+
+
+def _count_parameters(sizes: BertSizes) -> int:
+    width, hidden = sizes.hidden_size, sizes.intermediate_size
+    rows = sizes.vocab_size + sizes.max_position_embeddings + sizes.type_vocab_size
+    layer = 4 * width * (width + 1) + width * hidden + hidden + hidden * width + width + 4 * width
+    return rows * width + 2 * width + sizes.num_hidden_layers * layer
 
 
 def _list_parts(layers: int) -> dict[str, list[str]]:
@@ -178,6 +206,7 @@ def _read(path: Path) -> dict[str, Tensor]:
             ) from error
         reader: Any = load_file
     else:
+        check_torch_file(path)
 
         def reader(name: str) -> Any:
             return torch.load(name, map_location="cpu", weights_only=True)
@@ -191,6 +220,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise ValueError(f"{path} must hold parameters by their names, but holds something else.")
+    check_stored_whole(path, state)
     return {str(name): tensor.float() for name, tensor in state.items()}
 
 

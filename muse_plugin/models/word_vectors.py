@@ -21,7 +21,8 @@ LONGEST_NGRAM = 4
 BEGIN, END = "#BEGIN#", "#END#"
 _GZIP_START = b"\x1f\x8b"
 _ROWS_PER_REPORT = 10_000
-_COUNT_AND_WIDTH = re.compile(rb"\d+ \d+")
+_COUNT_AND_WIDTH = re.compile(rb"\d{1,15} \d{1,15}")
+_LONGEST_LINE = 1 << 20  # bytes; the widest vectors in use take a tenth of that
 
 
 class WordVectors(NamedTuple):
@@ -54,8 +55,9 @@ def read_word_vectors(path: Union[str, Path], words: Mapping[str, int], width: O
     Raises:
         FileNotFoundError: if there is no such file.
         IsADirectoryError: if it is a folder.
-        ValueError: if it has no row, a row has another width, or a number of a wanted row is malformed or not
-            finite; the sentence names file and line. Numbers of other rows are counted, but not read.
+        ValueError: if it has no row, a line is too long to be one, a row has another width, or a number of a wanted row
+            is malformed or not finite; the sentence names file and line. Numbers of other rows are counted, but not
+            read.
     """
     path = Path(path)
     rows: dict[bytes, list[int]] = {}
@@ -213,7 +215,14 @@ def _iterate_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     ):
         is_gzip = stream.peek(2)[:2] == _GZIP_START
         try:
-            for number, line in enumerate(gzip.GzipFile(fileobj=stream) if is_gzip else stream, start=1):
+            # By readline, so that a line without end does not fill the memory.
+            read = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).readline
+            for number, line in enumerate(iter(lambda: read(_LONGEST_LINE + 1), b""), start=1):
+                if len(line) > _LONGEST_LINE:
+                    raise ValueError(
+                        f"a row of word vectors must have at most {_LONGEST_LINE:,} bytes, but line {number} of {path} "
+                        "has more; it is no file of word vectors, or damaged."
+                    )
                 if number % _ROWS_PER_REPORT == 0:
                     bar.update(stream.tell() - bar.n)
                 yield number, line

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
@@ -45,6 +45,8 @@ _TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split
 # Text of which more words than this share are unknown is probably not what the model was trained for.
 _SUSPICIOUS_SHARE = 0.5
 _ENOUGH_WORDS = 100
+# Words of a batch, padding included, however many sentences that is: lines of any length must not fill the memory.
+_BATCH_WORDS = 100_000
 
 
 class Answer(NamedTuple):
@@ -306,13 +308,24 @@ class Predictor:
             if texts:
                 items[position] = texts[0], [self.task.encode(words) for words in texts]
         ordered = sorted(items, key=lambda position: max(len(sentence.tokens) for sentence in items[position][1]))
-        for start in range(0, len(ordered), self.batch_size):
-            batch = ordered[start : start + self.batch_size]
+        lengths = {p: max(len(sentence.tokens) for sentence in items[p][1]) for p in ordered}
+        for batch in self._make_batches(ordered, lengths):
             dataset = self.task.build_dataset_for_inference([items[p][1] for p in batch], [])
             sample = dataset.collater([dataset[i] for i in range(len(batch))])
             for position, answer in zip(batch, self._predict(sample, [items[p][0] for p in batch]), strict=True):
                 answers[position] = answer
         return answers
+
+    def _make_batches(self, ordered: Sequence[int], lengths: Mapping[int, int]) -> Iterator[list[int]]:
+        """Cuts positions, which are in the order of their lengths, into batches."""
+        batch: list[int] = []
+        for position in ordered:
+            if batch and (len(batch) == self.batch_size or lengths[position] * (len(batch) + 1) > _BATCH_WORDS):
+                yield batch
+                batch = []
+            batch.append(position)
+        if batch:
+            yield batch
 
     def _read(self, line: str, number: int) -> list[list[str]]:
         """The words of each text of a line; nothing if it is blank."""

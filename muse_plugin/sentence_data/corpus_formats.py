@@ -16,6 +16,8 @@ FORMATS = "label-tab-text, label-space-text, tsv:text=COLUMN[,pair=COLUMN],label
 DOCUMENT_START = "-DOCSTART-"
 _CONLLU_WORD, _CONLLU_TAG = 2, 4  # FORM and UPOS
 _CONLLU_ID = re.compile(r"\d+([-.]\d+)?")
+MOST_WORDS = 100_000  # of a tagged sentence; a file without blank lines must not fill the memory
+_NAMED_AT_MOST = 20
 
 
 class Example(NamedTuple):
@@ -124,9 +126,14 @@ class Table:
         if names.count(column) != 1:
             raise ValueError(
                 f"--format must name columns of the first line, but {path} has {names.count(column)} columns named "
-                f"{column!r}; it has {', '.join(map(repr, names))}."
+                f"{column!r}; it has {_list_names(names)}."
             )
         return names.index(column)
+
+
+def _list_names(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED_AT_MOST:,} more" if len(names) > _NAMED_AT_MOST else ""
+    return ", ".join(repr(name[:40]) for name in names[:_NAMED_AT_MOST]) + more
 
 
 class TaggedWords:
@@ -162,6 +169,11 @@ class TaggedWords:
             cells = line.split("\t") if "\t" in line else line.split()
             if not self._is_skipped(cells, number, path):
                 rows.append((number, *self._pick(cells, number, path)))
+            if len(rows) > MOST_WORDS:
+                raise ValueError(
+                    f"a blank line must follow each sentence, but {path} has {MOST_WORDS:,} words before line {number} "
+                    "and no blank line between them; correct the file or choose another --format."
+                )
         if rows:
             yield _join_rows(rows)
 

@@ -10,6 +10,7 @@ from tqdm import tqdm
 BIG_FILE = 50_000_000  # bytes on disk from which a progress bar is shown
 _GZIP_START = b"\x1f\x8b"
 _LINES_PER_REPORT = 10_000
+LONGEST_LINE = 1 << 25  # bytes; a line without end must not fill the memory
 
 
 def check_file(path: Path, flag: str) -> None:
@@ -41,7 +42,7 @@ def iterate_lines(path: Path, flag: str) -> Iterator[tuple[int, str]]:
     Raises:
         FileNotFoundError: if it does not exist.
         IsADirectoryError: if it is a folder.
-        ValueError: if it is empty, damaged or not UTF-8; the sentence has the number of the line.
+        ValueError: if it is empty, damaged or not UTF-8, or has a line without end; the sentence has its number.
     """
     check_file(path, flag)
     number = 0
@@ -64,7 +65,13 @@ def _iterate_bytes(path: Path) -> Iterator[bytes]:
         tqdm(total=size, unit="B", unit_scale=True, desc=path.name, disable=size < BIG_FILE) as bar,
     ):
         is_gzip = stream.peek(2)[:2] == _GZIP_START
-        for number, raw in enumerate(gzip.GzipFile(fileobj=stream) if is_gzip else stream):
+        read = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).readline
+        for number, raw in enumerate(iter(lambda: read(LONGEST_LINE + 1), b"")):
+            if len(raw) > LONGEST_LINE:
+                raise ValueError(
+                    f"a line must have at most {LONGEST_LINE:,} bytes, but line {number + 1} of {path} has more; check "
+                    "how it was made."
+                )
             if number % _LINES_PER_REPORT == 0:
                 bar.update(stream.tell() - bar.n)
             yield raw

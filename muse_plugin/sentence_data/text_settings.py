@@ -222,7 +222,7 @@ def load_text_settings(folder: Union[str, Path]) -> TextSettings:
         )
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TextSettingsError(
             f"{path} must be a JSON file, but reading it gave '{error}'; copy it again or prepare the data again."
         ) from error

@@ -179,7 +179,7 @@ class TextPipeline:
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_bytes().decode("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TextPipelineError(
             f"{path} must be a JSON file, but reading it gave '{error}'; copy it again from the folder of the training "
             "data."

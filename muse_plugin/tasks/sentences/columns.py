@@ -5,6 +5,7 @@ characters of those words; each folder is what ``fairseq-preprocess --only-sourc
 dict.txt. DATA/label/SPLIT.label holds numbers instead, one line per sentence. ``muse-plugin prepare-text`` writes it.
 """
 
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -98,8 +99,15 @@ def load_column(folder: Path, split: str, dictionary: Dictionary) -> Any:
 
     Raises:
         FileNotFoundError: if it is not there.
+        ValueError: if it is damaged.
     """
-    dataset = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+    try:
+        dataset = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+    except (ValueError, OverflowError, MemoryError, OSError, KeyError, AssertionError, struct.error) as error:
+        raise ValueError(
+            f"the data must be as prepare-text wrote them, but reading {folder / split}.idx and .bin gave "
+            f"'{str(error)[:100]}'; they are cut short or damaged: prepare them again."
+        ) from error
     if dataset is None:
         raise FileNotFoundError(
             f"the data must hold {folder / split}.bin and .idx, but they are not there; prepare that split with "

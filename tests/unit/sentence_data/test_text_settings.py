@@ -106,9 +106,9 @@ def test_missing_settings_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 3}, "must have format_version 1 or 2, but got 3"),
-        ({"format_version": ...}, "must have format_version 1 or 2, but got None"),
-        ({"format_version": True}, "must have format_version 1 or 2, but got True"),
+        ({"format_version": 4}, "must have format_version 1 or 2 or 3, but got 4"),
+        ({"format_version": ...}, "must have format_version 1 or 2 or 3, but got None"),
+        ({"format_version": True}, "must have format_version 1 or 2 or 3, but got True"),
         ({"format_version": 2}, "'strip_accents' is missing; 'split_chinese' is missing"),
         ({"tokenizer": "wordpiece"}, "'tokenizer' must be one of none, moses but is 'wordpiece'"),
         ({"strip_accents": True}, "'strip_accents' is unknown"),

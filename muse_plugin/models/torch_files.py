@@ -1,0 +1,100 @@
+"""Checks a file of ``torch.save`` before torch reads it, so that a small file cannot fill the memory.
+
+``torch.save`` packs nothing, so what a file holds is no larger than the file. One that unpacks to more, or that states
+how much memory to take, was made to do harm. That reading runs no code is torch's part (``weights_only``).
+"""
+
+import itertools
+import pickletools
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+_ARCHIVE_START = b"PK"
+_PICKLE_NAME = "data.pkl"
+_PICKLES_BEFORE_1_6 = 5  # magic number, version, machine, content, keys of what follows
+# On torch's own list of harmless names: bytearray(n) takes n bytes.
+_TAKES_MEMORY = "bytearray"
+_SOURCE = "get the file from a source you trust"
+
+
+def check_torch_file(path: Path) -> None:
+    """Checks what a file would take in memory; what else may be wrong with it, reading it will say.
+
+    Args:
+        path: an archive, or a file in the format from before torch 1.6.
+
+    Raises:
+        ValueError: if its parts, unpacked, are larger than the file, or its pickle allocates memory by a number.
+    """
+    with path.open("rb") as file:
+        is_archive = file.read(len(_ARCHIVE_START)) == _ARCHIVE_START
+        file.seek(0)
+        for opcode, argument in _iterate_archive(path) if is_archive else _iterate_pickles(file):
+            if opcode.name == "GLOBAL" and str(argument).rpartition(" ")[2] == _TAKES_MEMORY:
+                raise ValueError(
+                    f"{path} is refused: reading it would use the Python object {_TAKES_MEMORY}, which takes as much "
+                    f"memory as the file says and which no file of parameters needs; nothing was run: {_SOURCE}."
+                )
+
+
+def _iterate_archive(path: Path) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+    """The instructions in an archive, after a look at the sizes in its directory."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size, unpacked = path.stat().st_size, sum(entry.file_size for entry in archive.infolist())
+            if unpacked > size:
+                raise ValueError(
+                    f"{path} is refused: it has {size:,} bytes, but its parts would take {unpacked:,} in memory, and "
+                    f"torch.save packs nothing; {_SOURCE}."
+                )
+            for name in archive.namelist():
+                if name.rpartition("/")[2] == _PICKLE_NAME:
+                    with archive.open(name) as stream:
+                        yield from _iterate_instructions(stream)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError):
+        return  # damaged, locked by a password or packed in a way that torch does not know either
+
+
+def _iterate_pickles(file: BinaryIO) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+    """The instructions at the start of a file from before torch 1.6."""
+    return itertools.chain.from_iterable(_iterate_instructions(file) for _ in range(_PICKLES_BEFORE_1_6))
+
+
+def _iterate_instructions(stream: Any) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+    instructions = pickletools.genops(stream)
+    while True:
+        try:
+            opcode, argument, _ = next(instructions)
+        except (StopIteration, ValueError):  # at its end, or damaged
+            return
+        yield opcode, argument
+
+
+def check_stored_whole(path: Path, tensors: Mapping[Any, Any]) -> None:
+    """Checks that tensors are no larger than what was stored of them, as a repeated number or an empty one is.
+
+    Args:
+        path: the file that they come from, for messages.
+        tensors: by their names; what is no tensor is not looked at.
+
+    Raises:
+        ValueError: if one is; it is named.
+    """
+    for name, tensor in tensors.items():
+        if isinstance(tensor, Tensor) and not _is_stored_whole(tensor):
+            raise ValueError(
+                f"{path} is refused: {str(name)[:100]} has the shape {tuple(tensor.shape)}, but not all of its numbers "
+                f"are in the file; {_SOURCE}."
+            )
+
+
+def _is_stored_whole(tensor: Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()

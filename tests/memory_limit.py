@@ -1,0 +1,28 @@
+"""A limit on memory, so that a file which would fill it fails a test instead of the machine."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@contextlib.contextmanager
+def limited_memory(more: int = 100 << 20) -> Iterator[None]:
+    """Lets this process take at most so many bytes beyond those that it has; allocations fail then.
+
+    Args:
+        more: bytes of addresses, which counts what is reserved, used or not.
+    """
+    if sys.platform != "linux":
+        pytest.skip("limits the memory of a process by what Linux says of it")
+    import resource
+
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

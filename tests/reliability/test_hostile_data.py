@@ -1,0 +1,130 @@
+"""Files beside a checkpoint that were made to do harm: text, settings, binarised data, caches to continue."""
+
+import gzip
+import struct
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from helpers import REPOSITORY
+from memory_limit import limited_memory
+from sentence_models import write_data
+
+from muse_plugin import cli
+from muse_plugin.checkpoints.finding import find_newest_whole
+from muse_plugin.evaluation import text_files
+from muse_plugin.fairseq_repairs import checkpoint_bombs
+from muse_plugin.matching.cache_writer import check_folder
+from muse_plugin.sentence_data import text_lines
+from muse_plugin.sentence_data.text_settings import load_text_settings
+from muse_plugin.tasks.sentences.columns import load_column
+from muse_plugin.translation.text_pipeline import TextPipeline
+
+BOMB = 150 << 20
+
+
+@pytest.fixture(scope="module")
+def packed_line():
+    """A line without end, which takes a thousandth of its length on disk."""
+    return gzip.compress(b"a" * BOMB, 1)
+
+
+def test_labelled_text_without_line_ends_does_not_fill_the_memory(tmp_path, packed_line):
+    (tmp_path / "a.gz").write_bytes(packed_line)
+    with (
+        limited_memory(),
+        pytest.raises(ValueError, match=r"at most 33,554,432 bytes, but line 1 of .*a\.gz has"),
+    ):
+        next(text_lines.iterate_lines(tmp_path / "a.gz", "--train"))
+
+
+def test_text_to_score_that_unpacks_to_more_than_the_limit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_LONGEST", 100)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"a\n" * 50))
+    assert len(text_files.read_lines(tmp_path / "a.gz", "--references")) == 50
+    for content in (b"a\n" * 51, b"a" * 101):
+        (tmp_path / "a.gz").write_bytes(gzip.compress(content))
+        with pytest.raises(ValueError, match=r"at most 100 bytes, but .*a\.gz has more when unpacked"):
+            text_files.read_lines(tmp_path / "a.gz", "--references")
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff"])
+def test_hostile_settings_give_one_sentence(tmp_path, content):
+    for name, load in (("text.json", load_text_settings), ("text_pipeline.json", TextPipeline.load)):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name} must be a JSON file, but reading it gave"):
+            load(tmp_path)
+
+
+def attack(path, kind):
+    content = bytearray(path.read_bytes())
+    if kind == "sentences":
+        content[18:26] = struct.pack("<Q", 1 << 60)  # after the magic number, the version and the type of numbers
+    elif kind == "type":
+        content[17] = 99
+    elif kind == "version":
+        content[9:17] = struct.pack("<Q", 7)
+    elif kind == "cut":
+        content = content[:20]
+    else:
+        content = b"TNTIDX\0\0" + struct.pack("<QQQQ", 1, 4, 1 << 60, 1 << 60)  # fairseq's older format
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["sentences", "type", "version", "cut", "older"])
+def test_a_hostile_index_of_binarised_data_gives_one_sentence(tmp_path, kind):
+    write_data(tmp_path, {"train": [("a b", "x")]})
+    dictionary = Dictionary.load(str(tmp_path / "input0" / "dict.txt"))
+    assert len(load_column(tmp_path / "input0", "train", dictionary)) == 1
+    attack(tmp_path / "input0" / "train.idx", kind)
+    with limited_memory(), pytest.raises(ValueError, match=r"the data must be as prepare-text wrote them, but reading"):
+        load_column(tmp_path / "input0", "train", dictionary)
+
+
+@pytest.mark.parametrize("name", ["vectors.bin", "ids", "lock", "meta.json"])
+def test_a_link_in_a_cache_is_not_written_through(tmp_path, name):
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(FileExistsError, match=rf"{name} in .*cache leads elsewhere; remove it"):
+        check_folder(tmp_path / "cache")
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    (tmp_path / "empty").mkdir()
+    check_folder(tmp_path / "link")
+
+
+class Call:
+    def __reduce__(self):
+        return bytearray, (BOMB,)
+
+
+def test_fairseqs_own_reading_of_a_checkpoint_has_a_limit(tmp_path):
+    from fairseq import checkpoint_utils
+
+    assert not checkpoint_bombs.REPAIR.is_needed()
+    history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 3}]
+    progress = {"optimizer_history": history, "extra_state": {"train_iterator": {"epoch": 1}}, "task_state": {}}
+    torch.save({"model": {}, **progress, "x": Call()}, tmp_path / "checkpoint_1_3.pt")
+    with limited_memory(), pytest.raises(ValueError, match="use the Python object bytearray"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_1_3.pt"))
+    with limited_memory():
+        assert find_newest_whole(tmp_path).path is None
+    torch.save({"model": {"w": torch.zeros(1).expand(9, 9)}, "args": None, **progress}, tmp_path / "b.pt")
+    with pytest.raises(ValueError, match=r"w has the shape \(9, 9\), but not all of its numbers are in the file"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "b.pt"))
+
+
+def test_every_address_of_every_recipe_is_https():
+    manifests = sorted((REPOSITORY / "examples").rglob("downloads.tsv"))
+    assert len(manifests) == 14
+    for path in manifests:
+        for line in path.read_text().splitlines():
+            urls = [] if line.startswith("#") or not line else line.split("\t")[3].split()
+            assert all(url.startswith("https://") or url == "-" for url in urls), (path, line)
+
+
+def test_a_broken_description_of_a_cache_ends_a_command_in_a_sentence(tmp_path, capsys):
+    (tmp_path / "meta.json").write_bytes(b"[" * 60_000)
+    words = ["match", "score", "--path", str(tmp_path), "--first", str(tmp_path), "--second", str(tmp_path)]
+    assert cli.main(words) == 2
+    assert "Traceback" not in capsys.readouterr().err
