@@ -131,7 +131,7 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
     newest: dict[str, Any] = {}
     newest_updates = -1
     for path in tqdm(files, desc="averaging", unit="file", disable=None if progress else True):
-        state = load_checkpoint(path)
+        state = _load_listed(path)
         model = _get_parameters(state, path)
         if first is None:
             first = path
@@ -262,7 +262,7 @@ def _find_best(folder: Path, number: int) -> list[Path]:
 
 
 def _maximizes_metric(path: Path) -> bool:
-    state = load_checkpoint(path)
+    state = _load_listed(path)
     cfg, args = state.get("cfg"), state.get("args")
     try:
         if cfg is not None:
@@ -275,6 +275,24 @@ def _maximizes_metric(path: Path) -> bool:
         f"{path} does not say whether a high or a low value of its metric is best "
         "(--maximize-best-checkpoint-metric); name the files themselves in --inputs."
     )
+
+
+def _load_listed(path: Path) -> dict[str, Any]:
+    """Loads a file that was there a moment ago.
+
+    Raises:
+        FileNotFoundError: if it is gone.
+        ValueError: if it is damaged or no checkpoint.
+    """
+    try:
+        return load_checkpoint(path)
+    except (FileNotFoundError, ValueError) as error:
+        if path.exists():
+            raise
+        raise FileNotFoundError(
+            f"checkpoints must not vanish while they are averaged, but {path} is gone, perhaps removed by a training "
+            "with --keep-last-epochs, --keep-interval-updates or --keep-best-checkpoints; start again."
+        ) from error
 
 
 def _check_inputs(files: Sequence[Path]) -> None:

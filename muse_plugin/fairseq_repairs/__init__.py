@@ -8,15 +8,25 @@ this process.
 from __future__ import annotations
 
 from muse_plugin.fairseq_repairs import (
+    atomic_checkpoints,
+    batches_after_resuming,
     bf16_without_tpu,
+    checkpoint_bombs,
+    damaged_checkpoints,
     debug_log_level,
+    end_of_training,
+    faulty_batch,
+    heartbeat_timeout,
     interactive_lines,
     last_batch,
     length_buckets,
     linked_user_dir,
     literal_settings,
+    misspelt_flags,
+    rate_after_resuming,
     rdrop_validation,
     repeated_ngrams,
+    several_cpu_processes,
 )
 from muse_plugin.fairseq_repairs.repair import Repair
 
@@ -30,6 +40,16 @@ REPAIRS: tuple[Repair, ...] = (
     debug_log_level.REPAIR,
     linked_user_dir.REPAIR,
     rdrop_validation.REPAIR,
+    atomic_checkpoints.REPAIR,
+    damaged_checkpoints.REPAIR,
+    checkpoint_bombs.REPAIR,
+    batches_after_resuming.REPAIR,
+    rate_after_resuming.REPAIR,
+    end_of_training.REPAIR,
+    several_cpu_processes.REPAIR,
+    heartbeat_timeout.REPAIR,
+    faulty_batch.REPAIR,
+    misspelt_flags.REPAIR,
 )
 
 

@@ -34,13 +34,21 @@ FLOORS = {
     "criterions": floor("ops"),
     "checkpoints": floor(f"atomic_files {BELOW}"),
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
-    "translation": floor(f"atomic_files byte_pair_encoding moses_words text_streams checkpoints {BELOW}"),
+    "translation": floor(
+        f"atomic_files byte_pair_encoding line_by_line moses_words partial_output text_streams checkpoints {BELOW}"
+    ),
     "sentence_data": floor(f"atomic_files byte_pair_encoding moses_words text_streams {BELOW}"),
-    "prediction": floor(f"atomic_files flag_checks text_streams checkpoints sentence_data {BELOW}"),
-    "matching": floor(f"atomic_files flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"),
+    "prediction": floor(
+        "atomic_files byte_pair_encoding flag_checks line_by_line partial_output text_streams checkpoints "
+        f"sentence_data {BELOW}"
+    ),
+    "matching": floor(
+        f"atomic_files byte_pair_encoding flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"
+    ),
     "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(f"atomic_files flag_checks figures run_record text_streams checkpoints sentence_data {BELOW}"),
+    "view": floor("flag_checks text_streams checkpoints translation analysis"),
     # Files of the package itself.
     "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
     "cli": floor("", ""),
@@ -49,11 +57,14 @@ FLOORS = {
     "atomic_files": floor("", ""),
     "flag_checks": floor("", ""),
     "byte_pair_encoding": floor("", "subword_nmt"),
+    "line_by_line": floor("partial_output text_streams", "tqdm"),
+    "partial_output": floor("atomic_files", ""),
     "moses_words": floor("text_streams", "sacremoses"),
     "text_streams": floor("atomic_files", ""),
     "figures": floor("atomic_files"),
     "run_record": floor("", "torch"),
-    "fairseq_repairs": floor("warning_filters"),
+    "fairseq_repairs": floor("atomic_files checkpoints flag_suggestions models warning_filters"),
+    "flag_suggestions": floor("", ""),
 }
 # The standard library is open to all, but for these: modules get numbers, not command lines.
 FORBIDDEN_STANDARD = {"ops": {"argparse"}, "modules": {"argparse"}}

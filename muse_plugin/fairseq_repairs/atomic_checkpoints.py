@@ -1,0 +1,157 @@
+"""Writes and copies checkpoints so that a name always holds a whole file, whatever happens to the process or the disk.
+
+fairseq writes one file and copies it to ``checkpoint_best.pt`` and ``checkpoint_last.pt``, over what they held. A
+process that is killed in the copy leaves half a file under the very name from which training resumes. Here both go
+through a temporary file in the same folder, which reaches the disk before it takes the name. What a killed process
+leaves behind of it is removed when training starts again. Read ``damaged_checkpoints`` next: what happens to files that
+are damaged already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from muse_plugin.atomic_files import open_atomically
+from muse_plugin.fairseq_repairs.repair import Repair, rebind
+
+logger = logging.getLogger(__name__)
+
+COPY_BYTES = 1 << 20  # read at once
+
+# Names that training writes, also those of one process of several (checkpoint_last-shard0.pt). Not checkpoint_avg.pt:
+# another command may be writing it.
+_NAME = r"(checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+)[^/]*|crash)\.pt"
+_LEFTOVER = re.compile(rf"\.{_NAME}\.[0-9a-f]{{8}}\.tmp|{_NAME}\.tmp")  # ours; fairseq's
+
+_MARK = "_is_atomic"
+
+
+@contextlib.contextmanager
+def _open_for_checkpoint(path: str) -> Iterator[BinaryIO]:
+    """Opens a file that becomes ``path`` at the end of the block, and turns a failure to write into one sentence.
+
+    The file is locked while it is written: a lock ends with its process, so what is not locked is left over.
+
+    Raises:
+        OSError: if the file could not be written, for example because the disk is full; ``path`` is as it was.
+    """
+    try:
+        with open_atomically(path) as file:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file
+    except Exception as error:
+        cause = _system_error(error)
+        if cause is None or cause.errno is None:
+            raise
+        raise OSError(cause.errno, _sentence(path, cause)) from error
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The error of the system behind ``error``: torch.save reports a failed write as one of its own archive."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _sentence(path: str, cause: OSError) -> str:
+    folder = Path(path).absolute().parent
+    free = ""
+    with contextlib.suppress(OSError):
+        free = f", where {shutil.disk_usage(folder).free / 2**20:,.0f} MiB are free"
+    return (
+        f"the checkpoint {path} could not be written: {cause.strerror}. Earlier checkpoints are as they were; make "
+        f"room in {folder}{free}, then start the same command again: training goes on from the last checkpoint."
+    )
+
+
+def _is_local(path: Any) -> bool:
+    return isinstance(path, (str, os.PathLike)) and not PathManager.path_requires_pathmanager(os.fspath(path))
+
+
+def remove_leftovers(folder: Path) -> list[str]:
+    """Removes the temporary files of processes that were killed while they wrote a checkpoint.
+
+    Args:
+        folder: of the checkpoints; nothing happens if there is none.
+
+    Returns:
+        The names of the removed files.
+    """
+    removed = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if _LEFTOVER.fullmatch(path.name) and path.is_file() and _is_abandoned(path):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+                removed.append(path.name)
+    return removed
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        with path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # being written, gone, or not ours to touch
+        return False
+    return True
+
+
+def _is_needed() -> bool:
+    # Whether a process that is killed leaves half a file cannot be tried out here.
+    return not hasattr(PathManager.copy, _MARK)
+
+
+def _apply() -> None:
+    original_save = checkpoint_utils.torch_persistent_save
+    original_copy = PathManager.copy
+    original_verify = checkpoint_utils.verify_checkpoint_directory
+
+    @functools.wraps(original_save)
+    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
+        if async_write or not _is_local(filename):
+            original_save(obj, filename, async_write)
+            return
+        with _open_for_checkpoint(filename) as file:
+            torch.save(obj, file)
+
+    @functools.wraps(original_copy)
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+        if not (_is_local(src_path) and _is_local(dst_path)):
+            return bool(original_copy(src_path, dst_path, overwrite))
+        with open(src_path, "rb") as source, _open_for_checkpoint(dst_path) as file:
+            shutil.copyfileobj(source, file, COPY_BYTES)
+        return True
+
+    @functools.wraps(original_verify)
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        original_verify(save_dir)
+        if removed := remove_leftovers(Path(save_dir)):
+            logger.info("removed what a killed process had left of checkpoints: %s.", ", ".join(removed))
+
+    setattr(copy, _MARK, True)
+    rebind(original_save, torch_persistent_save)
+    rebind(original_verify, verify_checkpoint_directory)
+    PathManager.copy = staticmethod(copy)
+
+
+REPAIR = Repair(
+    name="atomic-checkpoints",
+    why="checkpoint_last.pt and checkpoint_best.pt are written in place: a process killed in that moment, or a full "
+    "disk, leaves half a file from which training cannot resume; and a write that fails for want of room is tried "
+    "three times, each after the rubble of the last, and reported as 'unexpected pos'",
+    is_needed=_is_needed,
+    apply=_apply,
+)
