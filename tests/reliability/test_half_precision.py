@@ -101,6 +101,7 @@ def test_other_models_give_finite_numbers_near_float32(variant, precision, kind)
     check(variant, precision, kind, 1.0, "cpu")
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "embedding_scale"), KINDS)
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("variant", MODELS)
