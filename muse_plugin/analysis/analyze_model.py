@@ -36,7 +36,7 @@ from muse_plugin.analysis.subject import (
     load_subject,
     name_words,
 )
-from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES
+from muse_plugin.checkpoints.finding import add_path_argument
 from muse_plugin.flag_checks import check_positive
 from muse_plugin.run_record import describe_run
 
@@ -60,13 +60,7 @@ NOT_THERE = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin analyze model`` on ``parser``."""
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
+    add_path_argument(parser)
     parser.add_argument(
         "--against",
         type=Path,

@@ -9,7 +9,7 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES
+from muse_plugin.checkpoints.finding import add_path_argument
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
 from muse_plugin.matching.vector_cache import VectorCache, check_made_by
 from muse_plugin.models.sentence_model import SentenceModel
@@ -24,13 +24,7 @@ _HIDDEN = 4096  # numbers of hidden layers per pair, generously
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags that say which model."""
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
+    add_path_argument(parser)
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
     )

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from muse_plugin import __version__
 from muse_plugin.byte_pair_encoding import CODES_NAME
-from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
+from muse_plugin.checkpoints.finding import add_path_argument, find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.flag_checks import check_positive
 from muse_plugin.line_by_line import (
@@ -75,13 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Predict labels, numbers or tags for raw text, one sentence a line; the texts of a pair stand in one line with "
         "a tab between them. Blank lines get blank answers."
     )
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
+    add_path_argument(parser)
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
     )

@@ -16,7 +16,7 @@ from fairseq import checkpoint_utils, tasks, utils
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES, find_checkpoint
+from muse_plugin.checkpoints.finding import add_path_argument, find_checkpoint
 from muse_plugin.checkpoints.model_loading import read_state
 from muse_plugin.line_by_line import (
     Line,
@@ -45,13 +45,7 @@ MAX_LENGTH_EXTRA = 30
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin translate`` on ``parser``."""
     parser.description = "Translate raw text, one sentence a line, from standard input to standard output."
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
+    add_path_argument(parser)
     parser.add_argument(
         "--data",
         type=Path,
@@ -173,7 +167,7 @@ class Translator:
         """Loads a checkpoint with its dictionaries and text pipeline.
 
         Args:
-            path: a checkpoint, or a folder with one (see ``CHECKPOINT_NAMES``).
+            path: a checkpoint, or a folder with one (see ``finding.CHECKPOINT_NAMES``).
             data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
             **settings: the remaining arguments of the class.
 

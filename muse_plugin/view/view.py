@@ -8,7 +8,7 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from muse_plugin.checkpoints.finding import CHECKPOINT_NAMES
+from muse_plugin.checkpoints.finding import add_path_argument
 from muse_plugin.flag_checks import check_positive
 from muse_plugin.translation.text_pipeline import FILE_NAME
 from muse_plugin.view.inspect import Inspector
@@ -23,13 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Serve a page on {ADDRESS}, for this machine only: type a sentence, see its translations with their scores, "
         "cross-attention and gates. Ctrl-C ends."
     )
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
+    add_path_argument(parser)
     parser.add_argument(
         "--data",
         type=Path,
