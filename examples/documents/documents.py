@@ -6,9 +6,11 @@ imdb-archive-test (aclImdb_v1.tar.gz itself). FILE may lie there as FILE.gz. ``<
 
 import argparse
 import gzip
+import lzma
 import re
 import sys
 import tarfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 HEADERS = {"r8": "Class\tExample", "news": "TITLE\tCATEGORY"}
 FORMS = ("r8", "news", "imdb", "imdb-archive-train", "imdb-archive-test")
 SENTIMENTS = {"neg": "0", "pos": "1"}
+LONGEST_REVIEW = 1 << 20  # bytes; a review has a few thousand
 BREAK = re.compile(r"<br ?/?>|[\t\r\n]", flags=re.IGNORECASE)
 
 
@@ -62,7 +65,7 @@ def read_archive(path: Path, split: str) -> Iterator[tuple[str, str]]:
 
     Raises:
         FileNotFoundError: if there is no archive.
-        ValueError: if it is damaged or another one.
+        ValueError: if it is damaged, another one, or has a review that no person wrote.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there must be an archive {path}, but there is none.")
@@ -72,11 +75,16 @@ def read_archive(path: Path, split: str) -> Iterator[tuple[str, str]]:
         with tarfile.open(path) as archive:
             for member in archive:
                 match = wanted.fullmatch(member.name)
-                if match:
+                if match and member.isreg():
+                    if member.size > LONGEST_REVIEW:
+                        raise ValueError(
+                            f"{path}: {member.name} must have at most {LONGEST_REVIEW:,} bytes, but has "
+                            f"{member.size:,}; it is another archive."
+                        )
                     stream = archive.extractfile(member)
-                    assert stream is not None, "a file, by its name"
+                    assert stream is not None, "a regular file has content"
                     found.append((SENTIMENTS[match[1]], int(match[2]), stream.read().decode("utf-8")))
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise ValueError(f"{path} must be a whole .tar.gz archive, but is not ({error}); fetch it again.") from error
     if not found:
         raise ValueError(f"{path} must contain aclImdb/{split}/neg and pos, but does not; it is another archive.")

@@ -5,6 +5,7 @@ import gzip
 import importlib
 import io
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -82,6 +83,27 @@ def test_reviews_are_read_from_the_archive_by_class_and_number(tmp_path, monkeyp
     assert len((tmp_path / "out").read_text().splitlines()) == 2
 
 
+def test_what_is_no_review_is_not_read_from_the_archive(tmp_path, monkeypatch, capsys, load):
+    documents = load("documents")
+    monkeypatch.setattr(documents, "LONGEST_REVIEW", 10)
+    folder, link = tarfile.TarInfo("aclImdb/train/pos/1_9.txt"), tarfile.TarInfo("aclImdb/train/pos/2_9.txt")
+    folder.type, link.type, link.linkname = tarfile.DIRTYPE, tarfile.SYMTYPE, "/etc/hostname"
+    review = tarfile.TarInfo("aclImdb/train/pos/3_9.txt")
+    output = tmp_path / "out"
+    for size, code in ((10, 0), (11, 2)):
+        review.size = size
+        with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+            for member in (folder, link, review):
+                archive.addfile(member, io.BytesIO(b"x" * member.size))
+        output.unlink(missing_ok=True)
+        arguments = ("imdb-archive-train", tmp_path / "a.tar.gz", "--output", output)
+        assert run_main(monkeypatch, documents, *arguments) == code
+        assert output.exists() == (code == 0)
+        if code == 0:
+            assert output.read_text() == "1\txxxxxxxxxx\n"
+    assert "3_9.txt must have at most 10 bytes, but has 11" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("form", "content", "sentence"),
     [
@@ -90,6 +112,11 @@ def test_reviews_are_read_from_the_archive_by_class_and_number(tmp_path, monkeyp
         ("imdb", b"0\t1\tx\n", "line 1: must have 4 columns, but has 3"),
         ("r8", b"Class\tExample\nearn\t\xff\n", "line 2: must be UTF-8, but is not"),
         ("imdb-archive-test", b"no archive", "must be a whole .tar.gz archive, but is not"),
+        (
+            "imdb-archive-test",
+            lzma.compress(bytes(range(256)) * 400)[:-100],
+            "must be a whole .tar.gz archive, but is not",
+        ),
         ("r8", None, "but there is none."),
         ("imdb-archive-test", None, "but there is none."),
     ],
