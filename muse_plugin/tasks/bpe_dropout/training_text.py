@@ -1,13 +1,14 @@
 """Checks training text and BPE codes before anything is segmented, and divides the text among processes."""
 
 import io
-import re
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+from muse_plugin.byte_pair_encoding import count_merges
 
 SAMPLE_LINES = 1000
 # In the sample, of all pieces: more unknown ones, or more words that end in "@@", cannot be by accident.
@@ -132,21 +133,7 @@ def read_codes(path: Path) -> str:
         ValueError: if it is something else.
     """
     text = path.read_bytes().decode("utf-8", errors="replace")
-    lines = text.split("\n")
-    if not re.fullmatch(r"#version: 0\.2\r?", lines[0]):
-        raise ValueError(
-            f"BPE codes must start with the line '#version: 0.2', but {path} starts with {lines[0][:40]!r}; give a "
-            "file that subword-nmt 0.3 or later has learnt."
-        )
-    merges = lines[1:-1] if lines[-1] == "" else lines[1:]
-    if not merges:
-        raise ValueError(f"BPE codes must hold at least one merge, but {path} has none; copy the file again.")
-    for number, line in enumerate(merges, start=2):
-        if len(line.strip("\r\n ").split(" ")) != 2:
-            raise ValueError(
-                f"BPE codes must hold two symbols on each line, but line {number} of {path} is {line[:40]!r}; copy "
-                "the file again."
-            )
+    count_merges(text, f"the BPE codes {path}")
     return text
 
 

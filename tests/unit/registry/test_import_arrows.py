@@ -30,7 +30,7 @@ FLOORS = {
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
     "models": floor("modules ops"),
-    "tasks": floor(""),
+    "tasks": floor("byte_pair_encoding"),
     "criterions": floor("ops"),
     "checkpoints": floor(f"atomic_files {BELOW}"),
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.

@@ -86,11 +86,11 @@ def test_a_changed_text_is_noticed(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a b\n", r"start with the line '#version: 0\.2', but \S+codes starts with 'a b'"),
-        ("#version: 0.1\na b\n", r"starts with '#version: 0\.1'"),
+        ("a b\n", r"BPE codes \S+codes must start with the line '#version: 0\.2', but got 'a b'"),
+        ("#version: 0.1\na b\n", r"but got '#version: 0\.1'"),
         (b"\x80\x02}q\x00", r"subword-nmt 0\.3 or later"),
-        ("#version: 0.2\n", r"at least one merge, but \S+codes has none"),
-        ("#version: 0.2\na b\nabc\nd e\n", r"two symbols on each line, but line 3 of \S+codes is 'abc'"),
+        ("#version: 0.2\n", r"codes must hold at least one merge, but got none"),
+        ("#version: 0.2\na b\nabc\nd e\n", r"codes must hold two symbols on each line, but line 3 is 'abc'"),
     ],
 )
 def test_bad_codes_are_refused(content, words, tmp_path):
