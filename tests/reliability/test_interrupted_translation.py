@@ -227,6 +227,8 @@ def test_ctrl_c_says_how_to_go_on(command, expected):
                 os.kill(os.getpid(), signal.SIGINT)
 
         os.fsync = count
+        # A shell starts commands in the background with the signal ignored, and Python leaves it so.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     assert command.wait(command.start(at_start=press)) == 130, command.errors()
     safe = command.safe_lines()
