@@ -1,13 +1,14 @@
 """Draws the error against K and judges the order: ``python plot.py runs/mirrored_summation/cpu/*/*/results.json``.
 
-``--output FIGURE.svg FIGURE.png`` draws; without it only the table and the verdict are printed. A dashed line shows the
-best constant prediction, 7 K / 144 for K up to half of the length.
+``--output FIGURE.svg FIGURE.png`` draws; without it only the table and the verdict are printed. Three grey lines show
+what predictions reach that learn less than the products, for K up to half of the length (``LANDMARKS``).
 """
 
 import argparse
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -31,13 +32,43 @@ class Point(NamedTuple):
     errors: list[float]
 
 
-def constant_error(terms: int) -> float:
-    """The error of the best constant, for K up to N / 2."""
-    return 7 * terms / 144
+class Landmark(NamedTuple):
+    """The error of the best prediction of one kind.
+
+    Attributes:
+        name: of the kind.
+        error: for K and N, the number of products (at most N / 2) and the number of words.
+        line: style of its line.
+    """
+
+    name: str
+    error: Callable[[int, int], float]
+    line: str
 
 
-def read_results(paths: list[Path]) -> dict[str, list[Point]]:
-    """Model -> its points, by growing K.
+# A product of two numbers drawn from [0, 1] has the variance 7/144, of which 6/144 are linear in the two. With the mean
+# of all N words, the sum of K products shares (K / 12)² / (N / 12) of its variance.
+LANDMARKS = (
+    Landmark("best constant", lambda k, n: 7 * k / 144, "--"),
+    Landmark("best from the mean of all words", lambda k, n: 7 * k / 144 - k * k / (12 * n), "-."),
+    Landmark("best linear in the words", lambda k, n: k / 144, ":"),
+)
+
+
+class Results(NamedTuple):
+    """What the files hold.
+
+    Attributes:
+        models: model -> its points, by growing K.
+        length: number of words of a sentence.
+    """
+
+    models: dict[str, list[Point]]
+    length: int
+
+
+def read_results(paths: list[Path]) -> Results:
+    """Reads what evaluate.sh wrote.
 
     Raises:
         ValueError: if a file is none of this recipe, or if files belong to different settings.
@@ -50,6 +81,7 @@ def read_results(paths: list[Path]) -> dict[str, list[Point]]:
             settings = record["settings"]
             model, terms = settings["model"], int(settings["terms"])
             error = float(record["scores"]["mse"]["mean"])
+            length = int(settings["length"])
             kinds[path] = tuple(str(settings[name]) for name in ("profile", "sentences", "length", "vector", "width"))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
             raise ValueError(
@@ -63,15 +95,16 @@ def read_results(paths: list[Path]) -> dict[str, list[Point]]:
         points = [Point(terms, values) for (name, terms), values in sorted(errors.items()) if name == model]
         if points:
             found[model] = points
-    return found
+    return Results(found, length)
 
 
-def make_table(results: dict[str, list[Point]]) -> str:
-    """A Markdown table: a row per K, a column per model."""
-    lines = ["| K | constant | " + " | ".join(results) + " |", "|--:|--:|" + "--:|" * len(results)]
-    for terms in sorted({point.terms for points in results.values() for point in points}):
-        cells = [str(terms), f"{constant_error(terms):.4f}"]
-        for points in results.values():
+def make_table(results: Results) -> str:
+    """A Markdown table: a row per K, a column per landmark and model."""
+    names = [landmark.name for landmark in LANDMARKS] + list(results.models)
+    lines = ["| K | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
+    for terms in sorted({point.terms for points in results.models.values() for point in points}):
+        cells = [str(terms), *(f"{landmark.error(terms, results.length):.4f}" for landmark in LANDMARKS)]
+        for points in results.models.values():
             values = next((point.errors for point in points if point.terms == terms), [])
             cells.append(
                 (f"{mean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")) if values else ""
@@ -80,13 +113,13 @@ def make_table(results: dict[str, list[Point]]) -> str:
     return "\n".join(lines)
 
 
-def judge(results: dict[str, list[Point]]) -> tuple[list[str], bool]:
+def judge(models: dict[str, list[Point]]) -> tuple[list[str], bool]:
     """Whether the published order holds, a sentence for each K that has all four models.
 
     Returns:
         The sentences, and whether it holds for every K; false if there is nothing to judge.
     """
-    by_model = {model: {point.terms: mean(point.errors) for point in points} for model, points in results.items()}
+    by_model = {model: {point.terms: mean(point.errors) for point in points} for model, points in models.items()}
     sentences, holds = [], []
     shared = set.intersection(*(set(by_model.get(model, {})) for model in MODELS))
     for terms in sorted(shared):
@@ -104,18 +137,18 @@ def judge(results: dict[str, list[Point]]) -> tuple[list[str], bool]:
     return sentences, bool(holds) and all(holds)
 
 
-def draw(results: dict[str, list[Point]], path: Path) -> None:
+def draw(results: Results, path: Path) -> None:
     """Writes the figure."""
     with open_figure(path, 5.2, 3.6, "--output") as figure:
         axes = figure.add_subplot()
         axes.grid(axis="y", **GRID)
         axes.set_axisbelow(True)
-        terms = sorted({point.terms for points in results.values() for point in points})
-        axes.plot(
-            terms, [constant_error(k) for k in terms], color="#6b6f73", linestyle="--", label="best constant, 7K/144"
-        )
-        for model, color, marker in zip(results, COLORS, MARKERS, strict=False):
-            points = results[model]
+        terms = sorted({point.terms for points in results.models.values() for point in points})
+        fine = range(terms[0], terms[-1] + 1)
+        for landmark in LANDMARKS:
+            errors = [landmark.error(k, results.length) for k in fine]
+            axes.plot(fine, errors, color="#6b6f73", linewidth=1, linestyle=landmark.line, label=landmark.name)
+        for (model, points), color, marker in zip(results.models.items(), COLORS, MARKERS, strict=False):
             spread = [stdev(point.errors) if len(point.errors) > 1 else 0.0 for point in points]
             axes.errorbar(
                 [point.terms for point in points],
@@ -144,7 +177,7 @@ def main() -> int:
             check_format(path, "--output")
         results = read_results(args.results)
         print(make_table(results))
-        sentences, holds = judge(results)
+        sentences, holds = judge(results.models)
         for path in args.output:
             draw(results, path)
             print(f"drawn: {path}")

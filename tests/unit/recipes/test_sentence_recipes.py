@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from helpers import REPOSITORY
@@ -561,15 +562,26 @@ def write_errors(folder, errors, terms=(10,), **settings):
 )
 def test_the_order_of_the_models_is_judged(plot, tmp_path, errors, holds, sentence):
     paths = write_errors(tmp_path, dict(zip(plot.MODELS, errors, strict=True)), terms=(10, 50))
-    sentences, verdict = plot.judge(plot.read_results(paths))
+    sentences, verdict = plot.judge(plot.read_results(paths).models)
     assert verdict is holds
     assert sentences == [f"K = {k}: {sentence}" for k in (10, 50)]
 
 
 def test_without_all_models_nothing_is_judged(plot, tmp_path):
     results = plot.read_results(write_errors(tmp_path, {"flex": 0.3}))
-    assert plot.judge(results) == ([], False)
-    assert plot.make_table(results).splitlines()[2] == "| 10 | 0.4861 | 0.3000 |"
+    assert plot.judge(results.models) == ([], False)
+    assert plot.make_table(results).splitlines()[2] == "| 10 | 0.4861 | 0.4028 | 0.0694 | 0.3000 |"
+
+
+def test_landmarks_are_what_least_squares_reach(plot):
+    terms, length, sentences = 4, 12, 40_000
+    words = torch.rand(sentences, length, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    target = (words[:, :terms] * words.flip(1)[:, :terms]).sum(1)
+    one = torch.ones(sentences, 1, dtype=torch.float64)
+    for landmark, features in zip(plot.LANDMARKS, (one[:, :0], words.mean(1, keepdim=True), words), strict=True):
+        features = torch.cat([one, features], dim=1)
+        residual = target - features @ torch.linalg.lstsq(features, target[:, None]).solution[:, 0]
+        assert residual.square().mean().item() == pytest.approx(landmark.error(terms, length), rel=0.03)
 
 
 def test_results_of_other_sizes_are_refused(plot, tmp_path):
@@ -586,7 +598,7 @@ def test_a_figure_is_drawn(plot, tmp_path):
     for text in (
         "K, products in the sum",
         "mean squared error per number",
-        "best constant, 7K/144",
+        *(landmark.name for landmark in plot.LANDMARKS),
         *plot.MODELS.values(),
     ):
         assert f"<!-- {text} -->" in drawn
