@@ -14,6 +14,7 @@ from muse_plugin.benchmark import (
     generation_speed,
     growth_plot,
     loss_speed,
+    sentence_speed,
     targets,
     training_speed,
 )
@@ -27,6 +28,7 @@ SECTIONS = {
     "train": ("Training step", training_speed.DESCRIPTION),
     "conv": ("Dynamic convolution", conv_speed.DESCRIPTION),
     "attention": ("Self-attention", attention_speed.DESCRIPTION),
+    "sentence": ("Sentence models", sentence_speed.DESCRIPTION),
     "loss": ("Output layer and loss", loss_speed.DESCRIPTION),
 }
 _HEAD = """# Benchmarks

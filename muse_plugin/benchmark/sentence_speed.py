@@ -23,7 +23,8 @@ from muse_plugin.models.sentence_transformer import SentenceTransformerModel
 DESCRIPTION = (
     "From ids to scores of two classes, as at test time: embeddings, three layers of width 300 with ten heads (one "
     "layer for the GRU), pooling, classifier. fairseq's encoder ends with its states. Transformers have a feed-forward "
-    "network four times as wide as the layer."
+    "network four times as wide as the layer; a layer of the Multi-Scale Transformer, which has none, has a third of "
+    "their parameters."
 )
 LENGTHS = (22, 109, 201)
 FAIRSEQ = "fairseq TransformerEncoder"

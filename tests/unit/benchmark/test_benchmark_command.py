@@ -9,7 +9,7 @@ import torch
 from helpers import assert_close
 
 from muse_plugin import cli
-from muse_plugin.benchmark import sentence_speed, window_speed
+from muse_plugin.benchmark import benchmark, report, sentence_speed, window_speed
 from muse_plugin.benchmark.records import read_record
 from muse_plugin.modules import attention
 
@@ -113,10 +113,10 @@ def test_report_shows_every_table_the_targets_and_how_cost_grows(tmp_path, monke
     words = ["benchmark", "report", *map(str, paths), "--output", str(output), "--figures", str(tmp_path / "figures")]
     assert cli.main(words) == 0
     text = output.read_text()
-    for title in ("Targets", "Decoding", "Training step", "Dynamic convolution", "Self-attention"):
+    assert set(report.SECTIONS) == set(benchmark.KINDS)
+    for title in ("Targets", *(title for title, _ in report.SECTIONS.values())):
         assert f"\n## {title}\n" in text
-    assert "## Self-attention" in text
-    assert text.count("Not measured.") == 2  # attention and loss
+    assert text.count("Not measured.") == 3  # attention, sentence and loss
     assert re.search(
         r"fairseq's Python dynamic convolution \| >= 3\.00x \| \d+\.\d\dx( ✓| \(missed\)) \| not measured", text
     )
