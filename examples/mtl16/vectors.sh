@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Word vectors for MTL-16 from its own training texts, all domains together (after prepare.sh of all 16); minutes on one core.
+# Word vectors for MTL-16 from its own training texts, all domains together (after prepare.sh of all 16); some minutes on one core.
 #
 #   bash examples/mtl16/vectors.sh                                             needs gensim
 #   export WORD_VECTORS=runs/mtl16/vectors/bin/word_vectors.txt                then prepare.sh, train.sh, evaluate.sh again
 #
 # The 1,000 to 1,400 texts of a domain are too few to learn words from; the paper had GloVe. Test texts are not read.
-#   DIM=300 WINDOW=5 VECTOR_EPOCHS=10    of word2vec
+#   DIM=300 WINDOW=5 VECTOR_EPOCHS=10    of word2vec: skip-gram, which serves better here than CBOW (see README.md)
 # See examples/recipe/sentence_recipe.sh for WORK_DIR and the rest. Result: WORK_DIR/vectors/bin/word_vectors.txt.
 set -euo pipefail
 # shellcheck source=examples/mtl16/common.sh
@@ -27,8 +27,9 @@ for domain in "${domains[@]}"; do
   [[ -e "$data/.text.done" ]] || fail "there is no data in $data; run prepare.sh without WORD_VECTORS first."
 done
 [[ -z "$vectors" ]] || fail "WORD_VECTORS is what this script makes, but it is set to $vectors; unset it."
-keep_settings "$vectors_dir" "domains=${domains[*]}" "dim=$dim" "window=$window" "epochs=$epochs" "trial=$trial"
+keep_settings "$vectors_dir" "domains=${domains[*]}" "algorithm=skip-gram" "dim=$dim" "window=$window" "epochs=$epochs" "trial=$trial"
 step "$vectors_dir" gather "gather the training texts" gather
 step "$vectors_dir" learn "learn vectors (word2vec)" prepare_text "$vectors_dir" --train "$vectors_dir/text.txt" \
-  --valid-from-train 100 --empty skip --word2vec "$dim" --word2vec-window "$window" --word2vec-epochs "$epochs"
+  --valid-from-train 100 --empty skip --word2vec "$dim" --word2vec-algorithm skip-gram --word2vec-window "$window" \
+  --word2vec-epochs "$epochs" --word2vec-min-count 2 --word2vec-negative 10 --word2vec-sample 0.0001
 printf '%s: ready: export WORD_VECTORS=%s\n' "$recipe" "$vectors_dir/bin/word_vectors.txt"

@@ -19,7 +19,7 @@ from muse_plugin.sentence_data.preparation import Preparation, list_files, parse
 from muse_plugin.sentence_data.text_lines import check_file
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings, read_codes
 from muse_plugin.sentence_data.vocabulary import load_dictionary
-from muse_plugin.sentence_data.word2vec import SETTINGS, check_gensim, choose_settings
+from muse_plugin.sentence_data.word2vec import SETTINGS, add_setting_flags, check_gensim, choose_settings
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
 
 # Flags that say where to, not what: the same data set results whatever they are.
@@ -72,10 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dict-from", type=Path, metavar="DIR", help="use the dictionaries of an earlier output of this command")
     add("--dictionary", type=Path, metavar="FILE", help="use this dictionary of words, such as a translation model's")
     add("--word-vectors", type=Path, metavar="FILE", help="pretrained vectors to cut to the vocabulary, as text")
-    add("--word2vec", type=int, metavar="DIM", help="train vectors of this width on the training text (gensim's CBOW)")
-    # Their defaults are in word2vec.py: data made before these flags existed count as made without them.
-    for name, (default, what) in SETTINGS.items():
-        add(f"--word2vec-{name.replace('_', '-')}", type=int, metavar="N", help=f"{what} (default: {default})")
+    add("--word2vec", type=int, metavar="DIM", help="train vectors of this width on the training text (gensim)")
+    add_setting_flags(parser)
     add("--word2vec-text", type=Path, nargs="+", metavar="FILE", help="further texts for --word2vec, one a line")
     add("--overwrite", action="store_true", help="replace prepared data that was made with other settings")
 

@@ -1,4 +1,4 @@
-"""Word vectors that are learned from the data's own text: word2vec (Mikolov et al. 2013, CBOW) by gensim.
+"""Word vectors that are learned from the data's own text: word2vec (Mikolov et al. 2013, arXiv:1310.4546) by gensim.
 
 The same text and seed give the same numbers: gensim gets one worker and a hash that does not depend on Python's.
 """
@@ -6,19 +6,46 @@ The same text and seed give the same numbers: gensim gets one worker and a hash 
 import argparse
 import contextlib
 import logging
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
 
-# Of the flags --word2vec-NAME: default and meaning.
+
+class Setting(NamedTuple):
+    """A flag ``--word2vec-NAME``.
+
+    Attributes:
+        default: its value where it is not given.
+        meaning: for ``--help``.
+        least: the smallest number that it may be.
+        choices: what it may be, if it is no number.
+    """
+
+    default: Union[int, float, str]
+    meaning: str
+    least: float = 1
+    choices: Optional[tuple[str, ...]] = None
+
+
 SETTINGS = {
-    "min_count": (5, "for --word2vec: words seen fewer than N times get no vector"),
-    "window": (5, "for --word2vec: words to either side that a word is predicted from"),
-    "epochs": (5, "for --word2vec: passes over the text"),
-    "seed": (1, "for --word2vec: of the first vectors and of what is sampled"),
+    "algorithm": Setting(
+        "cbow",
+        "for --word2vec: a word is predicted from the mean of those around it (cbow) or from each of them (skip-gram, "
+        "several times as long, better on little text)",
+        choices=("cbow", "skip-gram"),
+    ),
+    "min_count": Setting(5, "for --word2vec: words seen fewer than N times get no vector"),
+    "window": Setting(5, "for --word2vec: words to either side that a word is predicted from"),
+    "epochs": Setting(5, "for --word2vec: passes over the text"),
+    "negative": Setting(5, "for --word2vec: words drawn at random that each prediction is told from"),
+    "sample": Setting(
+        0.001, "for --word2vec: words with a larger share of the text are passed over at random, 0: none", least=0
+    ),
+    "seed": Setting(1, "for --word2vec: of the first vectors and of what is sampled", least=0),
 }
 # gensim drops what follows in a longer text.
 _LONGEST_TEXT = 10_000
@@ -41,7 +68,17 @@ class LearnedVectors(NamedTuple):
     epochs: int
 
 
-def choose_settings(args: argparse.Namespace) -> dict[str, int]:
+def add_setting_flags(parser: Any) -> None:
+    """Declares a flag for each of ``SETTINGS``; data made before a flag existed count as made without it."""
+    for name, setting in SETTINGS.items():
+        words: dict[str, Any] = {"type": type(setting.default), "metavar": "N"}
+        if setting.choices:
+            words = {"choices": setting.choices}
+        help = f"{setting.meaning} (default: {setting.default})"
+        parser.add_argument(f"--word2vec-{name.replace('_', '-')}", help=help, **words)
+
+
+def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The value of each of ``SETTINGS``.
 
     Args:
@@ -50,16 +87,18 @@ def choose_settings(args: argparse.Namespace) -> dict[str, int]:
     Raises:
         ValueError: if one is out of range, or ``--word2vec`` is.
     """
+    if args.word2vec < 1:
+        raise ValueError(f"--word2vec must be at least 1, but got {args.word2vec}.")
     settings = {}
-    for name, (default, _) in SETTINGS.items():
+    for name, setting in SETTINGS.items():
         given = getattr(args, f"word2vec_{name}")
-        settings[name] = default if given is None else given
-    for flag, value, least in (
-        ("--word2vec", args.word2vec, 1),
-        *((f"--word2vec-{name.replace('_', '-')}", settings[name], 0 if name == "seed" else 1) for name in settings),
-    ):
-        if value < least:
-            raise ValueError(f"{flag} must be at least {least}, but got {value}.")
+        value = settings[name] = setting.default if given is None else given
+        if not isinstance(value, str) and not setting.least <= value < math.inf:
+            raise ValueError(
+                f"--word2vec-{name.replace('_', '-')} must be at least {setting.least} and finite, but got {value}."
+                if isinstance(value, float)
+                else f"--word2vec-{name.replace('_', '-')} must be at least {setting.least}, but got {value}."
+            )
     return settings
 
 
@@ -77,7 +116,7 @@ def check_gensim() -> Any:
 
 
 def train_word_vectors(
-    iterate_texts: Callable[[], Iterable[list[str]]], width: int, settings: dict[str, int]
+    iterate_texts: Callable[[], Iterable[list[str]]], width: int, settings: dict[str, Any]
 ) -> LearnedVectors:
     """Learns vectors.
 
@@ -94,6 +133,9 @@ def train_word_vectors(
     with _silence():
         model = word2vec(
             vector_size=width,
+            sg=int(settings["algorithm"] == "skip-gram"),
+            negative=settings["negative"],
+            sample=settings["sample"],
             min_count=settings["min_count"],
             window=settings["window"],
             epochs=settings["epochs"],

@@ -18,6 +18,7 @@ def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
     """Runs a script of a recipe as a trial, on one core, without a GPU and without the network."""
     names = "MODELS SEEDS SEED MODEL DOMAIN TEST CLEAN BINARY TREES ALPHA SCALES ALPHAS SINGLES DATASET DISTANCE_ALPHA "
     names += "MAX_WORDS WARMUP UPOS CHARACTERS CRF TERMS WORD_VECTORS FREEZE_VECTORS EPOCHS LR BATCH PATIENCE ENCODER "
+    names += "DIM WINDOW VECTOR_EPOCHS "
     names += "MATCH AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR"
     environment = {
         **{name: value for name, value in os.environ.items() if name not in names.split()},
@@ -85,6 +86,21 @@ def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
         again = run_script("mtl16", script, raw, work, **settings)
         assert again.returncode == 0, again.stderr
         assert again.stdout.count("done before") == {"train": 1, "evaluate": 2}[script]
+
+
+def test_mtl16_learns_word_vectors_from_all_domains(tmp_path):
+    pytest.importorskip("gensim", reason="needs gensim")
+    raw = link(tmp_path / "raw", "mtl16/MR.task.train.gz", "mtl16/MR.task.test.gz", "mtl16/books.task.train.gz")
+    work = tmp_path / "work"
+    run_all("mtl16", raw, work, ("prepare", "vectors"), DOMAIN="MR books", DIM="6", VECTOR_EPOCHS="1")
+    texts = [(work / name / "data" / "text" / "train.txt").read_text(encoding="utf-8") for name in ("MR", "books")]
+    assert (work / "vectors" / "text.txt").read_text(encoding="utf-8") == "".join(texts)
+    learned = work / "vectors" / "bin" / "word_vectors.txt"
+    assert len(learned.read_text(encoding="utf-8").split("\n", 1)[0].split()) == 1 + 6
+    settings = {"DOMAIN": "MR", "MODEL": "sentence_average", "WORD_VECTORS": str(learned), "FREEZE_VECTORS": "1"}
+    run_all("mtl16", raw, work, **settings)
+    result = read_result(work / "MR" / "sentence_average-frozen-vectors-seed1" / "results" / "MR.json", "accuracy")
+    assert "--freeze-word-vectors" in result["settings"]["train_command"]
 
 
 def test_sst_compares_scales_with_phrases_of_trees(tmp_path):

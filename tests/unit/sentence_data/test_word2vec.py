@@ -10,12 +10,14 @@ from helpers import REPOSITORY, assert_close, run_python
 
 from muse_plugin.models.word_vectors import read_word_vectors
 from muse_plugin.sentence_data.text_settings import load_text_settings
+from muse_plugin.sentence_data.word2vec import SETTINGS as FLAGS
 from muse_plugin.sentence_data.word2vec import train_word_vectors
 
 pytest.importorskip("gensim", reason="needs gensim")
 
 FRUIT, METAL = "apple pear plum cherry quince".split(), "iron zinc lead tin copper".split()
-SETTINGS = {"min_count": 2, "window": 3, "epochs": 3, "seed": 1}
+DEFAULTS = {name: setting.default for name, setting in FLAGS.items()}
+SETTINGS = {**DEFAULTS, "min_count": 2, "window": 3, "epochs": 3}
 
 
 def make_texts(count=60):
@@ -38,8 +40,9 @@ def read(folder):
     return (folder / "word_vectors.txt").read_text(encoding="utf-8")
 
 
-def test_words_that_meet_are_more_alike_than_those_that_do_not():
-    learned = train_word_vectors(make_texts, 8, {**SETTINGS, "epochs": 60})
+@pytest.mark.parametrize("algorithm", ["cbow", "skip-gram"])
+def test_words_that_meet_are_more_alike_than_those_that_do_not(algorithm):
+    learned = train_word_vectors(make_texts, 8, {**SETTINGS, "epochs": 60, "algorithm": algorithm})
     assert sorted(learned.words) == sorted(FRUIT + METAL)
     assert (learned.vectors.shape, learned.vectors.dtype) == ((10, 8), torch.float32)
     assert (learned.running, learned.epochs) == (480, 60)
@@ -79,13 +82,26 @@ def test_the_file_has_the_words_of_the_vocabulary_and_the_report_says_so(tmp_pat
     rows = {word: row for row, word in enumerate(FRUIT + METAL)}
     vectors, found = read_word_vectors(tmp_path / "data" / "word_vectors.txt", rows, 6)
     assert found.all()
-    learned = train_word_vectors(make_texts, 6, {"min_count": 5, "window": 5, "epochs": 5, "seed": 1})
+    learned = train_word_vectors(make_texts, 6, DEFAULTS)
     assert_close(vectors[[rows[word] for word in learned.words]], learned.vectors, atol=0, rtol=0)
     arguments = load_text_settings(tmp_path / "data").arguments
     assert (arguments["word2vec"], arguments["word2vec_min_count"]) == (6, None)
+    # What data count as that were made before a flag existed:
+    numbers = {"min_count": 5, "window": 5, "epochs": 5, "negative": 5, "sample": 0.001, "seed": 1}
+    assert {**numbers, "algorithm": "cbow"} == DEFAULTS
 
 
-@pytest.mark.parametrize("flag", [("--word2vec-seed", 2), ("--word2vec-window", 1), ("--word2vec-epochs", 6)])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        ("--word2vec-algorithm", "skip-gram"),
+        ("--word2vec-window", 1),
+        ("--word2vec-epochs", 6),
+        ("--word2vec-negative", 2),
+        ("--word2vec-sample", 0),
+        ("--word2vec-seed", 2),
+    ],
+)
 def test_every_setting_matters(tmp_path, files, prepare, flag):
     prepare(*files, "--word2vec", 6)
     prepare(*files, "--word2vec", 6, *flag, output="other")
@@ -105,7 +121,7 @@ def test_data_made_before_these_flags_count_as_made_without_them(tmp_path, files
     prepare(*files)
     path = tmp_path / "data" / "text.json"
     text = path.read_text(encoding="utf-8")
-    assert text.count('"word2vec') == 6
+    assert text.count('"word2vec') == 9
     path.write_text(re.sub(r',\s*"word2vec\w*": null', "", text), encoding="utf-8")
     assert "word2vec" not in path.read_text(encoding="utf-8")
     prepare(*files)
@@ -117,6 +133,11 @@ def test_data_made_before_these_flags_count_as_made_without_them(tmp_path, files
         (("--word2vec", 0), "--word2vec must be at least 1, but got 0."),
         (("--word2vec", 4, "--word2vec-min-count", 0), "--word2vec-min-count must be at least 1, but got 0."),
         (("--word2vec", 4, "--word2vec-seed", -1), "--word2vec-seed must be at least 0, but got -1."),
+        (
+            ("--word2vec", 4, "--word2vec-sample", "nan"),
+            "--word2vec-sample must be at least 0 and finite, but got nan.",
+        ),
+        (("--word2vec", 4, "--word2vec-sample", -1), "--word2vec-sample must be at least 0 and finite, but got -1.0."),
         (
             ("--word2vec-window", 3),
             "--word2vec-window is for vectors that are trained here, but --word2vec is not given; add --word2vec DIM "
