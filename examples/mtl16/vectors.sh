@@ -5,7 +5,7 @@
 #   export WORD_VECTORS=runs/mtl16/vectors/bin/word_vectors.txt                then prepare.sh, train.sh, evaluate.sh again
 #
 # The 1,000 to 1,400 texts of a domain are too few to learn words from; the paper had GloVe. Test texts are not read.
-#   DIM=300 WINDOW=5 VECTOR_EPOCHS=10    of word2vec: skip-gram, which serves better here than CBOW (see README.md)
+#   DIM=300 WINDOW=5 VECTOR_EPOCHS=10    of word2vec (skip-gram: CBOW learns less from so little text)
 # See examples/recipe/sentence_recipe.sh for WORK_DIR and the rest. Result: WORK_DIR/vectors/bin/word_vectors.txt.
 set -euo pipefail
 # shellcheck source=examples/mtl16/common.sh
