@@ -2,9 +2,10 @@
 
 from functools import cached_property
 
+import helpers
 import pytest
 import torch
-from fairseq import checkpoint_utils, options, tasks
+from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_commands import SMALL, make_data
 from sentence_models import write_data
@@ -29,19 +30,8 @@ def save_checkpoint(folder, data, arch, *flags, seed=1):
         elif parameter.dim() > 1 and "embed" not in name:
             with torch.no_grad():
                 parameter.mul_(3)  # heads shall look at something
-    state = {
-        "cfg": cfg,
-        "args": None,
-        "model": model.state_dict(),
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        "optimizer_history": [
-            {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 7}
-        ],
-        "task_state": {},
-        "last_optimizer_state": None,
-    }
     folder.mkdir(exist_ok=True)
-    checkpoint_utils.torch_persistent_save(state, str(folder / "checkpoint_best.pt"))
+    helpers.save_checkpoint(folder / "checkpoint_best.pt", model.state_dict(), num_updates=7, args=None, cfg=cfg)
     return folder
 
 

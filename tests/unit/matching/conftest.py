@@ -2,9 +2,10 @@
 
 from functools import cached_property
 
+import helpers
 import pytest
 import torch
-from fairseq import checkpoint_utils, options, tasks
+from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import nn
 
@@ -54,21 +55,8 @@ def save_checkpoint(folder, data, *flags, arch="sentence_bigru", seed=1, task="m
             nn.init.normal_(parameter, std=0.8)  # sentences must differ clearly
         elif name.startswith("embedder.words"):
             nn.init.normal_(parameter, std=1.0)
-    state = {
-        "cfg": cfg,
-        "args": None,
-        "model": model.state_dict(),
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        "optimizer_history": [
-            {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 0}
-        ],
-        "task_state": {},
-        "last_optimizer_state": None,
-    }
     folder.mkdir(exist_ok=True)
-    path = folder / "checkpoint_best.pt"
-    checkpoint_utils.torch_persistent_save(state, str(path))
-    return path
+    return helpers.save_checkpoint(folder / "checkpoint_best.pt", model.state_dict(), args=None, cfg=cfg)
 
 
 def prepare(folder, labels, *flags):
