@@ -19,7 +19,7 @@ from muse_plugin.sentence_data.preparation import Preparation, list_files, parse
 from muse_plugin.sentence_data.text_lines import check_file
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings, read_codes
 from muse_plugin.sentence_data.vocabulary import load_dictionary
-from muse_plugin.sentence_data.word2vec import SETTINGS, add_setting_flags, check_gensim, choose_settings
+from muse_plugin.sentence_data.word2vec import SETTINGS, add_setting_flags, check_gensim, choose_settings, flag_of
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
 
 # Flags that say where to, not what: the same data set results whatever they are.
@@ -189,7 +189,7 @@ def _check_word2vec(args: argparse.Namespace) -> None:
         given = [name for name in (*SETTINGS, "text") if getattr(args, f"word2vec_{name}") is not None]
         if given:
             raise ValueError(
-                f"--word2vec-{given[0].replace('_', '-')} is for vectors that are trained here, but --word2vec is not "
+                f"{flag_of(given[0])} is for vectors that are trained here, but --word2vec is not "
                 "given; add --word2vec DIM or drop the flag."
             )
         return

@@ -68,14 +68,18 @@ class LearnedVectors(NamedTuple):
     epochs: int
 
 
+def flag_of(name: str) -> str:
+    """The flag of a setting."""
+    return f"--word2vec-{name.replace('_', '-')}"
+
+
 def add_setting_flags(parser: Any) -> None:
     """Declares a flag for each of ``SETTINGS``; data made before a flag existed count as made without it."""
     for name, setting in SETTINGS.items():
-        words: dict[str, Any] = {"type": type(setting.default), "metavar": "N"}
-        if setting.choices:
-            words = {"choices": setting.choices}
-        help = f"{setting.meaning} (default: {setting.default})"
-        parser.add_argument(f"--word2vec-{name.replace('_', '-')}", help=help, **words)
+        values: dict[str, Any] = (
+            {"choices": setting.choices} if setting.choices else {"type": type(setting.default), "metavar": "N"}
+        )
+        parser.add_argument(flag_of(name), help=f"{setting.meaning} (default: {setting.default})", **values)
 
 
 def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -94,11 +98,8 @@ def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
         given = getattr(args, f"word2vec_{name}")
         value = settings[name] = setting.default if given is None else given
         if not isinstance(value, str) and not setting.least <= value < math.inf:
-            raise ValueError(
-                f"--word2vec-{name.replace('_', '-')} must be at least {setting.least} and finite, but got {value}."
-                if isinstance(value, float)
-                else f"--word2vec-{name.replace('_', '-')} must be at least {setting.least}, but got {value}."
-            )
+            finite = " and finite" if isinstance(value, float) else ""
+            raise ValueError(f"{flag_of(name)} must be at least {setting.least}{finite}, but got {value}.")
     return settings
 
 
