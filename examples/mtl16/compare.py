@@ -2,7 +2,8 @@
 
 Every file is one evaluation (``muse-plugin score-labels --output``). The table has a row per domain and, for each
 model, mean and deviation over seeds beside the published number. Below it, the first model against each other one: a
-paired t-test and Wilcoxon's signed-rank test on the domains' means.
+paired t-test and Wilcoxon's signed-rank test on the domains' means. ``--keep RUNS.jsonl`` writes the runs, a line each;
+such a file can be given later beside further ones.
 """
 
 import argparse
@@ -48,14 +49,30 @@ class Run(NamedTuple):
     record: dict[str, Any]
 
 
-def read_run(path: Path) -> Run:
-    """Reads a file of ``muse-plugin score-labels``.
+def read_runs(path: Path) -> list[Run]:
+    """Reads a file of ``muse-plugin score-labels``, or a ``.jsonl`` file of ``--keep``.
+
+    Raises:
+        ValueError: if it is none of this recipe.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".jsonl":
+        return [parse_run(text, str(path))]
+    return [parse_run(line, f"{path}, line {number}") for number, line in enumerate(text.splitlines(), start=1)]
+
+
+def parse_run(text: str, place: str) -> Run:
+    """Reads one evaluation.
+
+    Args:
+        text: JSON of it.
+        place: where it stands, for messages.
 
     Raises:
         ValueError: if it is none of this recipe.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(text)
         settings = {name: str(value) for name, value in record["settings"].items()}
         accuracy = float(record["scores"]["accuracy"]["mean"])
         return Run(
@@ -68,7 +85,15 @@ def read_run(path: Path) -> Run:
             record,
         )
     except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{path} must be written by examples/mtl16/evaluate.sh, but is not: {error!r}.") from error
+        raise ValueError(f"{place} must be written by examples/mtl16/evaluate.sh, but is not: {error!r}.") from error
+
+
+def write_run(run: Run) -> str:
+    """One line of JSON that ``parse_run`` reads; without the command, which has the paths of one machine."""
+    settings = {name: value for name, value in run.settings.items() if name != "train_command"}
+    record = {"scores": {"accuracy": {"mean": run.accuracy}}, "settings": settings}
+    kept = {name: run.record[name] for name in ("versions", "hardware", "git") if name in run.record}
+    return json.dumps({**record, **kept}, ensure_ascii=False) + "\n"
 
 
 def read_published(path: Path) -> dict[str, dict[str, float]]:
@@ -222,24 +247,36 @@ def describe_conditions(runs: list[Run]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh wrote")
+    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh or --keep wrote")
     parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
     parser.add_argument("--intro", type=Path, help="text that goes above the table")
     parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
     args = parser.parse_args()
+    if args.keep is not None and args.keep.suffix != ".jsonl":
+        parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
     try:
-        report = make_report([read_run(path) for path in args.results], read_published(args.published))
+        runs = [run for path in args.results for run in read_runs(path)]
+        report = make_report(runs, read_published(args.published))
         text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + report
     except (OSError, ValueError) as error:
         print(f"compare: error: {error}", file=sys.stderr)
         return 2
+    if args.keep is not None:
+        runs.sort(key=lambda run: (run.domain, run.model, len(run.seed), run.seed))
+        write(args.keep, "".join(map(write_run, runs)))
     if args.output is None:
         print(text, end="")
-        return 0
-    part = args.output.with_name(args.output.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(args.output)
+    else:
+        write(args.output, text)
     return 0
+
+
+def write(path: Path, text: str) -> None:
+    """Writes the file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 if __name__ == "__main__":

@@ -425,7 +425,7 @@ def test_models_are_compared_over_the_domains(compare, tmp_path):
         files.append(write_run(tmp_path, "sentence_transformer", domain, 1, second, test))
     files.append(write_run(tmp_path, "multi_scale_transformer", "video", 1, 90.0))
     published = compare.read_published(EXAMPLES / "mtl16" / "published.tsv")
-    report = compare.make_report([compare.read_run(path) for path in reversed(files)], published)
+    report = compare.make_report([run for path in reversed(files) for run in compare.read_runs(path)], published)
     lines = report.splitlines()
     assert lines[0] == "| domain | MS-Trans | MS-Trans, paper | Transformer | Transformer, paper |"
     assert lines[2] == "| apparel | 80.00 ± 1.41 | 87.25 | 84.00 | 82.25 |"
@@ -456,7 +456,7 @@ def test_what_cannot_be_compared_is_refused(compare, tmp_path, other, sentence):
             write_run(folder, **{"model": "sentence_cnn", "domain": "MR", "seed": 1, "accuracy": 70, **settings})
         )
     with pytest.raises(ValueError, match=r"same settings|there twice|held-out test set") as caught:
-        compare.make_report([compare.read_run(path) for path in paths], {})
+        compare.make_report([run for path in paths for run in compare.read_runs(path)], {})
     assert sentence in str(caught.value)
 
 
@@ -464,7 +464,33 @@ def test_another_file_is_no_result(compare, tmp_path):
     path = tmp_path / "x.json"
     path.write_text('{"scores": {}}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"x\.json must be written by examples/mtl16/evaluate\.sh, but is not"):
-        compare.read_run(path)
+        compare.read_runs(path)
+
+
+def test_kept_runs_are_compared_beside_later_ones(compare, tmp_path, monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, words)])
+        return compare.main()
+
+    files = [write_run(tmp_path, "sentence_cnn", "MR", seed, 70 + seed, train_command="/home/x") for seed in (10, 2)]
+    files.append(write_run(tmp_path, "multi_scale_transformer", "MR", 1, 80))
+    kept = tmp_path / "runs.jsonl"
+    assert run(*files, "--keep", kept) == 0
+    expected = capsys.readouterr().out
+    assert "| MR | 80.00 | 79.25 | 76.00 ± 5.66 |" in expected
+    lines = kept.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["settings"]["seed"] for line in lines] == ["1", "2", "10"]
+    assert "/home/x" not in "".join(lines)
+    assert run(kept) == 0
+    assert capsys.readouterr().out == expected
+    assert run(kept, write_run(tmp_path, "sentence_cnn", "MR", 3, 90)) == 0
+    assert "| MR | 80.00 | 79.25 | 80.67 ± 9.02 |" in capsys.readouterr().out
+    kept.write_text(lines[0] + "\n{}\n", encoding="utf-8")
+    assert run(kept) == 2
+    assert "runs.jsonl, line 2 must be written by" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run(*files, "--keep", tmp_path / "runs.json")
+    assert "--keep must end with .jsonl, but is " in capsys.readouterr().err
 
 
 def test_published_numbers_have_the_published_averages(compare):
