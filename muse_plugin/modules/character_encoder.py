@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.modules.recurrent_encoder import run_packed
+from muse_plugin.modules.recurrent_encoder import run_unpadded
 
 CHARACTER_ENCODERS = ("none", "cnn", "bilstm")
 _WIDTH = 3
@@ -82,7 +82,7 @@ class CharacterEncoder(nn.Module):
             outside = torch.arange(hidden.shape[1], device=lengths.device) >= lengths[:, None]
             return hidden.masked_fill(outside.unsqueeze(-1), -torch.inf).amax(dim=1)
         assert self.lstm is not None
-        states = run_packed(self.lstm, embedded, lengths)
+        states = run_unpadded(self.lstm, embedded, lengths)
         forward, backward = states.chunk(2, dim=-1)
         last = (lengths - 1)[:, None, None].expand(-1, 1, forward.shape[-1])
         return torch.cat([forward.gather(1, last).squeeze(1), backward[:, 0]], dim=-1)

@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
-def run_packed(network: nn.RNNBase, x: Tensor, lengths: Tensor) -> Tensor:
+def run_unpadded(network: nn.GRU | nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
     """Runs a recurrent network over real tokens only.
 
+    On a GPU the sequences are packed, which cuDNN does well. On the CPU PyTorch's gradient of packed sequences takes
+    time that grows with the square of the length: every step's slice has a gradient of the whole batch's size. There
+    each direction runs over the padded batch, the second one over each sequence turned round within its length, so that
+    padding comes after all real tokens in both. The states are the same.
+
     Args:
-        network: with ``batch_first``.
+        network: with ``batch_first`` and biases, without a projection of the states.
         x: shape (B, T, C), padding on the right.
         lengths: number of real tokens, shape (B,); a sentence of none counts as one token.
 
     Returns:
         Shape (B, T, C_out), zeros at padding.
     """
-    packed = pack_padded_sequence(x, lengths.cpu().clamp(min=1), batch_first=True, enforce_sorted=False)
-    states, _ = network(packed)
-    padded: Tensor = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])[0]
-    return padded
+    lengths = lengths.clamp(min=1)
+    if x.device.type != "cpu":
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        padded: Tensor = pad_packed_sequence(network(packed)[0], batch_first=True, total_length=x.shape[1])[0]
+        return padded
+    position = torch.arange(x.shape[1])
+    padding = position >= lengths.unsqueeze(1)
+    turned = torch.where(padding, position, lengths.unsqueeze(1) - 1 - position)
+    x = x.masked_fill(padding.unsqueeze(2), 0)
+    for layer in range(network.num_layers):
+        if layer:
+            x = functional.dropout(x, network.dropout, network.training)
+        states = [_run_direction(network, x, f"l{layer}")]
+        if network.bidirectional:
+            states.append(_reorder(_run_direction(network, _reorder(x, turned), f"l{layer}_reverse"), turned))
+        x = torch.cat(states, dim=2).masked_fill(padding.unsqueeze(2), 0)
+    return x
+
+
+def _run_direction(network: nn.GRU | nn.LSTM, x: Tensor, suffix: str) -> Tensor:
+    """One layer from left to right: (B, T, C) -> (B, T, hidden_size)."""
+    weights = [getattr(network, f"{name}_{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+    start = x.new_zeros(1, len(x), network.hidden_size)
+    if isinstance(network, nn.LSTM):
+        return torch.lstm(x, (start, start), weights, True, 1, 0.0, network.training, False, True)[0]
+    return torch.gru(x, start, weights, True, 1, 0.0, network.training, False, True)[0]
+
+
+def _reorder(x: Tensor, index: Tensor) -> Tensor:
+    """Positions of (B, T, C) in the order of ``index`` (B, T)."""
+    return x.gather(1, index.unsqueeze(2).expand_as(x))
 
 
 class BiGRU(nn.Module):
@@ -56,4 +90,4 @@ class BiGRU(nn.Module):
         Returns:
             Shape (B, T, 2 * hidden_size), zeros at padding.
         """
-        return run_packed(self.gru, x, lengths)
+        return run_unpadded(self.gru, x, lengths)

@@ -4,8 +4,9 @@ import pytest
 import torch
 from helpers import assert_close
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from muse_plugin.modules.recurrent_encoder import BiGRU, run_packed
+from muse_plugin.modules.recurrent_encoder import BiGRU, run_unpadded
 
 LENGTHS = (5, 1, 7, 3)
 
@@ -65,7 +66,38 @@ def test_dropout_acts_between_layers_in_training_only():
 
 def test_a_sentence_of_no_words_counts_as_one():
     network = nn.GRU(6, 4, batch_first=True)
-    out = run_packed(network, torch.randn(2, 3, 6), torch.tensor([0, 3]))
+    out = run_unpadded(network, torch.randn(2, 3, 6), torch.tensor([0, 3]))
     assert out.shape == (2, 3, 4)
     assert out.isfinite().all()
     assert (out[0, 1:] == 0).all()
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, True), (3, True), (2, False)])
+def test_states_and_gradients_are_those_of_packed_sequences(kind, layers, bidirectional):
+    _, batch, lengths = make_batch(longer=2)
+    network = kind(6, 4, layers, batch_first=True, bidirectional=bidirectional)
+    weights = torch.randn(4, 9, 8 if bidirectional else 4)
+    x, y = batch.clone().requires_grad_(), batch.clone().requires_grad_()
+
+    out = run_unpadded(network, x, lengths)
+    (out * weights).sum().backward()
+    gradients = [parameter.grad.clone() for parameter in network.parameters()]
+    network.zero_grad()
+
+    packed = pack_padded_sequence(y, lengths, batch_first=True, enforce_sorted=False)
+    expected = pad_packed_sequence(network(packed)[0], batch_first=True, total_length=9)[0]
+    (expected * weights).sum().backward()
+    assert_close(out, expected)
+    assert_close(x.grad, y.grad)
+    for gradient, parameter in zip(gradients, network.parameters(), strict=True):
+        assert_close(gradient, parameter.grad)
+
+
+def test_what_stands_at_padding_reaches_no_gradient():
+    _, batch, lengths = make_batch(longer=2, filling=float("nan"))
+    encoder = BiGRU(6, 4, 2)
+    out = encoder(batch, lengths)
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert all(parameter.grad.isfinite().all() for parameter in encoder.parameters())
