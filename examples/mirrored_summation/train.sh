@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Trains four models on mirrored summation: the sum of K products of vectors that mirror each other in a sentence of 100.
+# Trains four models on mirrored summation: the sum of K products of vectors that mirror each other in a sentence.
 #
 #   bash examples/mirrored_summation/train.sh                       all of the figure, 4 models x 5 K
-#   PROFILE=cpu bash examples/mirrored_summation/train.sh           for two cores: 10,000 training sentences, width 100
+#   PROFILE=cpu bash examples/mirrored_summation/train.sh           for two cores: shorter sentences, fewer of them, width 100
 #   MODELS="flex transformer" TERMS=50 bash examples/mirrored_summation/train.sh
 #
 #   hier_s         2 layers, all 10 heads see windows of 3
 #   deep_hier_s    6 layers of the same
 #   flex           2 layers, two heads each with windows of 3, N/16, N/8, N/4, N/2
 #   transformer    2 layers, every head sees everything, positions, feed-forward
-#   TERMS="10 20 30 40 50"                       K, the number of products
+#   TERMS="10 20 30 40 50"                       K, the number of products; for PROFILE=cpu "3 6 9 12 15"
 #   LR=0.0005 BATCH=64 EPOCHS=30 PATIENCE=5      other settings; the paper gives none (see README.md)
 # Finished models are skipped, an interrupted one goes on. Smallest trial: TRIAL=1.
 # See examples/recipe/sentence_recipe.sh for MODELS, SEEDS, WORK_DIR and the rest. Arguments go to fairseq-train.
