@@ -66,6 +66,11 @@ class Results(NamedTuple):
     models: dict[str, list[Point]]
     length: int
 
+    @property
+    def terms(self) -> list[int]:
+        """Every K, growing."""
+        return sorted({point.terms for points in self.models.values() for point in points})
+
 
 def read_results(paths: list[Path]) -> Results:
     """Reads what evaluate.sh wrote.
@@ -102,7 +107,7 @@ def make_table(results: Results) -> str:
     """A Markdown table: a row per K, a column per landmark and model."""
     names = [landmark.name for landmark in LANDMARKS] + list(results.models)
     lines = ["| K | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
-    for terms in sorted({point.terms for points in results.models.values() for point in points}):
+    for terms in results.terms:
         cells = [str(terms), *(f"{landmark.error(terms, results.length):.4f}" for landmark in LANDMARKS)]
         for points in results.models.values():
             values = next((point.errors for point in points if point.terms == terms), [])
@@ -143,8 +148,7 @@ def draw(results: Results, path: Path) -> None:
         axes = figure.add_subplot()
         axes.grid(axis="y", **GRID)
         axes.set_axisbelow(True)
-        terms = sorted({point.terms for points in results.models.values() for point in points})
-        fine = range(terms[0], terms[-1] + 1)
+        fine = range(results.terms[0], results.terms[-1] + 1)
         for landmark in LANDMARKS:
             errors = [landmark.error(k, results.length) for k in fine]
             axes.plot(fine, errors, color="#6b6f73", linewidth=1, linestyle=landmark.line, label=landmark.name)
@@ -160,7 +164,7 @@ def draw(results: Results, path: Path) -> None:
                 capsize=3,
                 label=MODELS.get(model, model),
             )
-        axes.set_xticks(terms)
+        axes.set_xticks(results.terms)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("K, products in the sum")
         axes.set_ylabel("mean squared error per number")
