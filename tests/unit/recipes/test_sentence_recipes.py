@@ -493,6 +493,14 @@ def test_kept_runs_are_compared_beside_later_ones(compare, tmp_path, monkeypatch
     assert "--keep must end with .jsonl, but is " in capsys.readouterr().err
 
 
+def test_the_table_of_mtl16_is_what_its_runs_give(compare):
+    folder = EXAMPLES / "mtl16"
+    report = compare.make_report(
+        compare.read_runs(folder / "runs.jsonl"), compare.read_published(folder / "published.tsv")
+    )
+    assert (folder / "RESULTS.md").read_text(encoding="utf-8").endswith(report)
+
+
 def test_published_numbers_have_the_published_averages(compare):
     published = compare.read_published(EXAMPLES / "mtl16" / "published.tsv")
     assert len(published) == 16
