@@ -88,7 +88,7 @@ def parse_run(text: str, place: str) -> Run:
         raise ValueError(f"{place} must be written by examples/mtl16/evaluate.sh, but is not: {error!r}.") from error
 
 
-def write_run(run: Run) -> str:
+def format_run(run: Run) -> str:
     """One line of JSON that ``parse_run`` reads; without the command, which has the paths of one machine."""
     settings = {name: value for name, value in run.settings.items() if name != "train_command"}
     record = {"scores": {"accuracy": {"mean": run.accuracy}}, "settings": settings}
@@ -264,7 +264,7 @@ def main() -> int:
         return 2
     if args.keep is not None:
         runs.sort(key=lambda run: (run.domain, run.model, len(run.seed), run.seed))
-        write(args.keep, "".join(map(write_run, runs)))
+        write(args.keep, "".join(map(format_run, runs)))
     if args.output is None:
         print(text, end="")
     else:
