@@ -21,6 +21,7 @@ from muse_plugin.analysis.subject import MAX_TOKENS
 from muse_plugin.flag_checks import check_positive
 from muse_plugin.models.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.modules.bert_encoder import BertEncoder
+from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.run_record import describe_run
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
 from muse_plugin.text_streams import check_streams, iterate_lines
@@ -47,7 +48,7 @@ class BertReader(nn.Module):
 
     def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
         """Reads sentences: BERT's ids (B, T), of which the first ``lengths`` of a row are real."""
-        mask = torch.arange(pieces.shape[1], device=pieces.device) >= lengths[:, None]
+        mask = mask_padding(lengths, pieces.shape[1])
         states: Tensor = self.encoder(pieces, mask if bool(mask.any()) else None)
         return states
 

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from muse_plugin.analysis.reading import move_inputs
 from muse_plugin.analysis.subject import MAX_TOKENS, Batches, Subject
 from muse_plugin.modules.attention_heads import Heads
+from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.sentence_pooling import SentencePooling
 
 _SIDES = ("src", "pair")  # prefixes of the texts of a batch
@@ -66,7 +67,7 @@ def use_words(tokens: Tensor, lengths: Tensor, weights: Tensor) -> tuple[Tensor,
     Returns:
         Row in the batch, and ``words``, ``counts``, ``weights`` and ``ratios`` of ``Uses``, by row and id.
     """
-    real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+    real = ~mask_padding(lengths, tokens.shape[1])
     rows = real.nonzero()[:, 0]
     size = int(tokens.max()) + 1
     keys, places, counts = torch.unique(rows * size + tokens[real], return_inverse=True, return_counts=True)

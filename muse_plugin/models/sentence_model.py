@@ -19,6 +19,7 @@ from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.classifier import build_classifier
 from muse_plugin.modules.disagreement import measure_disagreement
+from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
@@ -182,7 +183,7 @@ class SentenceModel(BaseFairseqModel):
         lengths = src_lengths.cpu()  # the length of a sentence decides how it is computed
         mask = None
         if int(lengths.min()) < x.shape[1]:
-            mask = torch.arange(x.shape[1], device=x.device) >= src_lengths[:, None]
+            mask = mask_padding(src_lengths, x.shape[1])
             x = x.masked_fill(mask.unsqueeze(-1), 0.0)
         return x, lengths, mask
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.recurrent_encoder import run_unpadded
 
 CHARACTER_ENCODERS = ("none", "cnn", "bilstm")
@@ -79,8 +80,8 @@ class CharacterEncoder(nn.Module):
         """(words, W, C) -> (words, output_size)."""
         if self.conv is not None:
             hidden: Tensor = self.conv(embedded.transpose(1, 2)).transpose(1, 2)
-            outside = torch.arange(hidden.shape[1], device=lengths.device) >= lengths[:, None]
-            return hidden.masked_fill(outside.unsqueeze(-1), -torch.inf).amax(dim=1)
+            padding = mask_padding(lengths, hidden.shape[1])
+            return hidden.masked_fill(padding.unsqueeze(-1), -torch.inf).amax(dim=1)
         assert self.lstm is not None
         states = run_unpadded(self.lstm, embedded, lengths)
         forward, backward = states.chunk(2, dim=-1)

@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from muse_plugin.modules.padding_mask import mask_padding
+
 
 def run_unpadded(network: nn.GRU | nn.LSTM, x: Tensor, lengths: Tensor) -> Tensor:
     """Runs a recurrent network over real tokens only.
@@ -30,7 +32,7 @@ def run_unpadded(network: nn.GRU | nn.LSTM, x: Tensor, lengths: Tensor) -> Tenso
         padded: Tensor = pad_packed_sequence(network(packed)[0], batch_first=True, total_length=x.shape[1])[0]
         return padded
     position = torch.arange(x.shape[1])
-    padding = position >= lengths.unsqueeze(1)
+    padding = mask_padding(lengths, x.shape[1])
     turned = torch.where(padding, position, lengths.unsqueeze(1) - 1 - position)
     x = x.masked_fill(padding.unsqueeze(2), 0)
     for layer in range(network.num_layers):

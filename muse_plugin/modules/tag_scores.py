@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from muse_plugin.modules.padding_mask import mask_padding
 
 
 class TagScores(nn.Module):
@@ -70,4 +71,4 @@ class TagScores(nn.Module):
 
 def _real(scores: Tensor, lengths: Tensor) -> Tensor:
     """Bool (B, T), true at words."""
-    return torch.arange(scores.shape[1], device=scores.device) < lengths.to(scores.device)[:, None]
+    return ~mask_padding(lengths.to(scores.device), scores.shape[1])
