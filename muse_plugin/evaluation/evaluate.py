@@ -41,7 +41,6 @@ from muse_plugin.evaluation.significance import (
     compare_systems,
 )
 from muse_plugin.evaluation.systems import Inputs, Texts, load_texts
-from muse_plugin.evaluation.text_files import read_lines
 from muse_plugin.evaluation.text_forms import (
     LANGUAGES,
     TextForms,
@@ -51,6 +50,7 @@ from muse_plugin.evaluation.text_forms import (
     remove_subwords,
 )
 from muse_plugin.run_record import describe_run
+from muse_plugin.text_files import read_lines
 
 _NOT_OPTIONS = ("output", "plot", "record", "record_file", "traceback")  # flags that change no number
 

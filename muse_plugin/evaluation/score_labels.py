@@ -14,8 +14,8 @@ from muse_plugin.evaluation.label_scores import compare_decisions, score_entitie
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
-from muse_plugin.evaluation.text_files import read_lines
 from muse_plugin.run_record import describe_run
+from muse_plugin.text_files import read_lines
 
 _RANKING_SIGNATURES = {"map": SIGNATURE, "mrr": SIGNATURE}
 _SIGNATURES = {"label": "labels", "tags": "tags", "numbers": "numbers"}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from muse_plugin.evaluation.generation_log import GenerationLog, check_complete, read_generation_log
-from muse_plugin.evaluation.text_files import read_lines
 from muse_plugin.evaluation.text_forms import (
     UNKNOWN_REFERENCE,
     find_subword_kind,
@@ -17,6 +16,7 @@ from muse_plugin.evaluation.text_forms import (
     mark_unknown_words,
     remove_subwords,
 )
+from muse_plugin.text_files import read_lines
 
 
 class Inputs(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol, Union
 
-from muse_plugin.sentence_data.text_lines import iterate_lines
+from muse_plugin.text_files import iterate_lines
 from muse_plugin.text_streams import clean_line
 
 FORMATS = "label-tab-text, label-space-text, tsv:text=COLUMN[,pair=COLUMN],label=COLUMN, conll or conll:WORD,TAG"

@@ -20,7 +20,6 @@ from muse_plugin.sentence_data.label_dictionary import build_label_dictionary, c
 from muse_plugin.sentence_data.labelled_sentences import SentenceReader
 from muse_plugin.sentence_data.split_files import Counts, SplitFiles, count_split, count_tokens, iterate_tokens
 from muse_plugin.sentence_data.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
-from muse_plugin.sentence_data.text_lines import iterate_lines
 from muse_plugin.sentence_data.text_settings import TextSettings, save_text_settings
 from muse_plugin.sentence_data.vocabulary import (
     Share,
@@ -32,6 +31,7 @@ from muse_plugin.sentence_data.vocabulary import (
 )
 from muse_plugin.sentence_data.word2vec import choose_settings, train_word_vectors
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, build_piece_dictionary
+from muse_plugin.text_files import iterate_lines
 
 
 def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:

@@ -16,11 +16,11 @@ from typing import Any
 from muse_plugin.sentence_data.corpus_formats import FORMATS, CorpusFormat, parse_format
 from muse_plugin.sentence_data.output_folder import build_folder, check_output
 from muse_plugin.sentence_data.preparation import Preparation, list_files, parse_part
-from muse_plugin.sentence_data.text_lines import check_file
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings, read_codes
 from muse_plugin.sentence_data.vocabulary import load_dictionary
 from muse_plugin.sentence_data.word2vec import SETTINGS, add_setting_flags, check_gensim, choose_settings, flag_of
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
+from muse_plugin.text_files import check_file
 
 # Flags that say where to, not what: the same data set results whatever they are.
 _WITHOUT_EFFECT = ("output", "overwrite")

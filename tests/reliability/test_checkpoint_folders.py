@@ -9,10 +9,10 @@ import pytest
 import torch
 from helpers import assert_close, save_checkpoint
 
-from muse_plugin import cli
+from muse_plugin import cli, text_files
 from muse_plugin.checkpoints import averaging
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
-from muse_plugin.evaluation import evaluate, text_files
+from muse_plugin.evaluation import evaluate
 
 COMPLAINT = "checkpoints must not vanish while they are averaged, but {} is gone, perhaps removed by a training with "
 

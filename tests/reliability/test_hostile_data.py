@@ -10,12 +10,10 @@ from helpers import REPOSITORY
 from memory_limit import limited_memory
 from sentence_models import write_data
 
-from muse_plugin import cli
+from muse_plugin import cli, text_files
 from muse_plugin.checkpoints.finding import find_newest_whole
-from muse_plugin.evaluation import text_files
 from muse_plugin.fairseq_repairs import checkpoint_bombs
 from muse_plugin.matching.cache_writer import check_folder
-from muse_plugin.sentence_data import text_lines
 from muse_plugin.sentence_data.text_settings import load_text_settings
 from muse_plugin.tasks.sentences.columns import load_column
 from muse_plugin.translation.text_pipeline import TextPipeline
@@ -35,16 +33,16 @@ def test_labelled_text_without_line_ends_does_not_fill_the_memory(tmp_path, pack
         limited_memory(),
         pytest.raises(ValueError, match=r"at most 33,554,432 bytes, but line 1 of .*a\.gz has"),
     ):
-        next(text_lines.iterate_lines(tmp_path / "a.gz", "--train"))
+        next(text_files.iterate_lines(tmp_path / "a.gz", "--train"))
 
 
 def test_text_to_score_that_unpacks_to_more_than_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_LONGEST", 100)
+    monkeypatch.setattr(text_files, "LONGEST_TEXT", 100)
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"a\n" * 50))
     assert len(text_files.read_lines(tmp_path / "a.gz", "--references")) == 50
     for content in (b"a\n" * 51, b"a" * 101):
         (tmp_path / "a.gz").write_bytes(gzip.compress(content))
-        with pytest.raises(ValueError, match=r"at most 100 bytes, but .*a\.gz has more when unpacked"):
+        with pytest.raises(ValueError, match=r"at most 100 characters, but .*a\.gz has more when unpacked"):
             text_files.read_lines(tmp_path / "a.gz", "--references")
 
 

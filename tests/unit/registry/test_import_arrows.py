@@ -37,7 +37,7 @@ FLOORS = {
     "translation": floor(
         f"atomic_files byte_pair_encoding line_by_line moses_words partial_output text_streams checkpoints {BELOW}"
     ),
-    "sentence_data": floor(f"atomic_files byte_pair_encoding moses_words text_streams {BELOW}"),
+    "sentence_data": floor(f"atomic_files byte_pair_encoding moses_words text_files text_streams {BELOW}"),
     "prediction": floor(
         "atomic_files byte_pair_encoding flag_checks line_by_line partial_output text_streams checkpoints "
         f"sentence_data {BELOW}"
@@ -45,7 +45,7 @@ FLOORS = {
     "matching": floor(
         f"atomic_files byte_pair_encoding flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"
     ),
-    "evaluation": floor(f"atomic_files figures run_record {BELOW}"),
+    "evaluation": floor(f"atomic_files figures run_record text_files {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(f"atomic_files flag_checks figures run_record text_streams checkpoints sentence_data {BELOW}"),
     "view": floor("flag_checks text_streams checkpoints translation analysis"),
@@ -60,6 +60,7 @@ FLOORS = {
     "line_by_line": floor("partial_output text_streams", "tqdm"),
     "partial_output": floor("atomic_files", ""),
     "moses_words": floor("text_streams", "sacremoses"),
+    "text_files": floor("", "tqdm"),
     "text_streams": floor("atomic_files", ""),
     "figures": floor("atomic_files"),
     "run_record": floor("", "torch"),

@@ -1,49 +1,12 @@
 """Each format is cut as its line says, and a line that is not of it is named."""
 
-import gzip
-import re
-
 import pytest
 
-from muse_plugin.sentence_data import text_lines
 from muse_plugin.sentence_data.corpus_formats import Example, parse_format
-from muse_plugin.sentence_data.text_lines import iterate_lines
 
 
 def read(path, spec, **flags):
     return list(parse_format(spec, **flags).read(path, "--train"))
-
-
-def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped(write):
-    path = write("a", "\ufeffa\u2028b\x85c\rd\r\n\n\ufeffx \nlast")
-    assert list(iterate_lines(path, "--train")) == [(1, "a\u2028b\x85c\rd"), (2, ""), (3, "\ufeffx "), (4, "last")]
-
-
-@pytest.mark.parametrize("name", ["a.gz", "without_ending"])
-def test_gzip_is_found_by_content(write, name):
-    assert list(iterate_lines(write(name, gzip.compress("\ufeffä\nb\n".encode())), "--train")) == [(1, "ä"), (2, "b")]
-
-
-def test_bad_files_are_named(tmp_path, write):
-    with pytest.raises(FileNotFoundError, match=re.escape(f"--test must name a file, but {tmp_path / 'no'} does not")):
-        list(iterate_lines(tmp_path / "no", "--test"))
-    with pytest.raises(IsADirectoryError, match=re.escape(f"--test must name a file, but {tmp_path} is a folder")):
-        list(iterate_lines(tmp_path, "--test"))
-    with pytest.raises(ValueError, match=r"--test must name a file with text, but .*empty is empty"):
-        list(iterate_lines(write("empty", ""), "--test"))
-    with pytest.raises(ValueError, match=r"line 3 of .*latin1 has the byte 0xfc at position 2; convert the file"):
-        list(iterate_lines(write("latin1", b"one\ntwo\nf\xfcnf\n"), "--test"))
-    with pytest.raises(ValueError, match=r"a\.gz starts as a gzip file but cannot be decompressed"):
-        list(iterate_lines(write("a.gz", gzip.compress(b"some text\n" * 50)[:-9]), "--test"))
-
-
-def test_only_big_files_have_a_progress_bar(write, monkeypatch, capsys):
-    path = write("corpus.txt", "a\n" * 5)
-    list(iterate_lines(path, "--train"))
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(text_lines, "BIG_FILE", 5)
-    list(iterate_lines(path, "--train"))
-    assert "corpus.txt" in capsys.readouterr().err
 
 
 def test_label_and_text_are_cut_at_the_first_separator(write):

@@ -1,4 +1,8 @@
-r"""Reads the lines of text files one after the other, plain or compressed with gzip; only ``\n`` ends a line."""
+r"""Reads the lines of text files, plain or compressed with gzip; what is damaged is refused.
+
+Only ``\n`` ends a line: ``str.splitlines`` also breaks at separators within a sentence. See ``text_streams.py`` for
+what reads on past bytes that are no text.
+"""
 
 import gzip
 import zlib
@@ -11,6 +15,7 @@ BIG_FILE = 50_000_000  # bytes on disk from which a progress bar is shown
 _GZIP_START = b"\x1f\x8b"
 _LINES_PER_REPORT = 10_000
 LONGEST_LINE = 1 << 25  # bytes; a line without end must not fill the memory
+LONGEST_TEXT = 1 << 32  # characters of a file that is in memory at once
 
 
 def check_file(path: Path, flag: str) -> None:
@@ -56,6 +61,25 @@ def iterate_lines(path: Path, flag: str) -> Iterator[tuple[int, str]]:
         ) from error
     if not number:
         raise ValueError(f"{flag} must name a file with text, but {path} is empty; check how it was made.")
+
+
+def read_lines(path: Path, flag: str) -> list[str]:
+    """The lines of a whole file, as ``iterate_lines`` gives them; at least one.
+
+    Raises:
+        ValueError: also if they have more than ``LONGEST_TEXT`` characters.
+    """
+    lines = []
+    left = LONGEST_TEXT
+    for _, line in iterate_lines(path, flag):
+        left -= len(line) + 1
+        if left < 0:
+            raise ValueError(
+                f"{flag} must have at most {LONGEST_TEXT:,} characters, but {path} has more when unpacked; check how "
+                "it was made."
+            )
+        lines.append(line)
+    return lines
 
 
 def _iterate_bytes(path: Path) -> Iterator[bytes]:

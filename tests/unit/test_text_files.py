@@ -3,13 +3,15 @@ import re
 
 import pytest
 
-from muse_plugin.evaluation.text_files import read_lines
+from muse_plugin import text_files
+from muse_plugin.text_files import iterate_lines, read_lines
 
 
-def test_only_a_line_feed_ends_a_line(tmp_path):
+def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes("a\u2028b\x85c\rd\r\n\n x \t\nlast".encode())
-    assert read_lines(path, "--references") == ["a\u2028b\x85c\rd", "", " x \t", "last"]
+    path.write_bytes("\ufeffa\u2028b\x85c\rd\r\n\n\ufeffx \t\nlast".encode())
+    assert read_lines(path, "--references") == ["a\u2028b\x85c\rd", "", "\ufeffx \t", "last"]
+    assert list(iterate_lines(path, "--references"))[2:] == [(3, "\ufeffx \t"), (4, "last")]
 
 
 @pytest.mark.parametrize("name", ["a.gz", "without_ending"])
@@ -50,3 +52,13 @@ def test_damaged_gzip_is_refused(tmp_path, damage):
     path.write_bytes(damage(gzip.compress(b"some text\n" * 50)))
     with pytest.raises(ValueError, match="cannot be decompressed"):
         read_lines(path, "--references")
+
+
+def test_only_big_files_have_a_progress_bar(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(b"a\n" * 5)
+    list(iterate_lines(path, "--train"))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(text_files, "BIG_FILE", 5)
+    list(iterate_lines(path, "--train"))
+    assert "corpus.txt" in capsys.readouterr().err
