@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from muse_plugin.atomic_files import open_atomically
-from muse_plugin.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
+from muse_plugin.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding
 from muse_plugin.moses_words import MosesWords
 from muse_plugin.text_streams import clean_line
 
@@ -48,20 +48,30 @@ class TextPipeline:
         target_lang: two-letter code of the target language.
         codes: content of a subword-nmt codes file, starting with its ``#version:`` line.
         lower_case: if true, both sides are lower-cased after tokenisation; the case is not restored by ``decode``.
+        where: what to call ``codes`` in messages.
 
     Raises:
         TextPipelineError: if ``codes`` is not the content of a codes file.
     """
 
-    def __init__(self, source_lang: str, target_lang: str, codes: str, lower_case: bool = False) -> None:
+    def __init__(
+        self,
+        source_lang: str,
+        target_lang: str,
+        codes: str,
+        lower_case: bool = False,
+        where: str = "the given BPE codes",
+    ) -> None:
         from sacremoses import MosesDetokenizer
 
         self.source_lang = source_lang
         self.target_lang = target_lang
         self.lower_case = lower_case
         self.codes = codes
-        _check_codes(codes, "the given BPE codes")
-        self._bpe = BytePairEncoding(codes)
+        try:
+            self._bpe = BytePairEncoding(codes, where)
+        except ValueError as error:
+            raise TextPipelineError(str(error)) from error
         self.num_merges = self._bpe.num_merges
         self._source_words = MosesWords(source_lang, lower_case)
         self._target_words = MosesWords(target_lang, lower_case)
@@ -172,8 +182,7 @@ class TextPipeline:
                 "copy the file again from the folder of the training data."
             )
         codes = content.decode("utf-8", errors="replace")
-        _check_codes(codes, str(codes_path))
-        return cls(settings["source_lang"], settings["target_lang"], codes, settings["lower_case"])
+        return cls(settings["source_lang"], settings["target_lang"], codes, settings["lower_case"], str(codes_path))
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
@@ -208,10 +217,3 @@ def _read_settings(path: Path) -> dict[str, Any]:
             "of the training data."
         )
     return settings
-
-
-def _check_codes(codes: str, where: str) -> None:
-    try:
-        count_merges(codes, where)
-    except ValueError as error:
-        raise TextPipelineError(str(error)) from error
