@@ -9,6 +9,7 @@ dropout (0.1), how its states become one vector (their mean).
 from collections.abc import Mapping
 from typing import Any
 
+from muse_plugin.models.low_rank_attention_classifier import LamaEncoderConfig
 from muse_plugin.models.preset import register_preset
 from muse_plugin.models.sentence_baselines import (
     SentenceAverageModel,
@@ -18,17 +19,18 @@ from muse_plugin.models.sentence_baselines import (
 )
 from muse_plugin.models.sentence_transformer import SentenceTransformerModel
 
-_SHARED = {
-    "word_embed_dim": 100,
-    "encoder_embed_dim": 100,
-    "input_projection": "needed",
-    "embedding_dropout": 0.0,
-    "dropout": 0.0,
-    "classifier_hidden_dim": 512,
-    "classifier_activation": "relu",
-    "classifier_dropout": 0.4,
-    "classifier_input_dropout": 0.0,
-}
+_OF_LAMA = (
+    "word_embed_dim",
+    "encoder_embed_dim",
+    "input_projection",
+    "embedding_dropout",
+    "dropout",
+    "classifier_hidden_dim",
+    "classifier_activation",
+    "classifier_dropout",
+    "classifier_input_dropout",
+)
+_SHARED = {name: getattr(LamaEncoderConfig, name) for name in _OF_LAMA}
 _GRU = {**_SHARED, "encoder_hidden_size": 50}
 _TRANSFORMER = {
     **_SHARED,
