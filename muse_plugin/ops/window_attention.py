@@ -109,7 +109,8 @@ def window_attention(
     if backend == "taps" and query.device.type != "cpu":
         raise RuntimeError(f"the back end taps runs on the CPU only, but got {query.device}; use backend='auto'.")
     silent = heads - query.shape[1]
-    parts = [value[:, :silent, value.shape[2] - query.shape[2] :]] if silent > 0 else []
+    alone = value[:, :silent, value.shape[2] - query.shape[2] :]
+    parts = [_drop_alone(alone, dropout)] if silent > 0 else []
     if silent < heads:
         rest = value[:, silent:], windows.take(silent, heads)
         parts += _attend(query, key, *rest, key_padding_mask, dropout, backend)
@@ -286,6 +287,11 @@ def _copy_values(
     query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *_: int
 ) -> Tensor:
     """A window of one token: its weight is 1, whatever the query."""
+    return _drop_alone(value, dropout)
+
+
+def _drop_alone(value: Tensor, dropout: float) -> Tensor:
+    """Values (B, H, T, D) times their one weight, 1, which is dropped as any other."""
     return value if dropout == 0 else value * drop(value.new_ones(*value.shape[:3], 1), dropout)
 
 

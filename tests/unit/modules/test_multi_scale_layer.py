@@ -258,6 +258,16 @@ def test_dropout_acts_in_training_only(noise, text):
     assert not torch.equal(layer(batch, lengths, mask)[~mask], layer(batch, lengths, mask)[~mask])
 
 
+@pytest.mark.parametrize("text", ["1,1,3,3", "3,1,1,3", "N/16,N/16,3,3"])
+def test_dropout_of_weights_acts_on_every_head_however_its_window_is_written(text):
+    layer = make_layer(text, attention_dropout=0.5).train()
+    layer.out_proj, layer.layer_norm = nn.Identity(), nn.Identity()  # shows the heads side by side, after the ReLU
+    _, batch, lengths, mask = make_batch()
+    one, two = (layer(batch, lengths, mask)[~mask].unflatten(-1, (4, -1)) for _ in range(2))
+    for head in range(4):
+        assert not torch.equal(one[:, head], two[:, head]), head
+
+
 def test_dropout_leaves_the_residual_alone():
     layer = make_layer("1,3,3,3", dropout=0.999).train()
     _, batch, lengths, _ = make_batch((200,))

@@ -518,6 +518,17 @@ def test_dropout_drops_the_given_share_of_weights_and_keeps_their_mean(backend, 
     assert not torch.equal(again, weights)
 
 
+def test_heads_without_queries_drop_their_one_weight_as_others_do():
+    rate, positions = 0.25, 200
+    zeros, ones = torch.zeros(4, 2, positions, 4), torch.ones(4, 3, positions, 4)
+    windows = make_windows([(0, 0), (0, 0), (-2, 2)])
+    out = window_attention(zeros[:, 1:], zeros[:, 1:], ones, windows, dropout=rate)
+    for head in range(2):
+        dropped = (out[:, head] == 0).all(dim=-1)
+        assert_close(out[:, head][~dropped], torch.full((int((~dropped).sum()), 4), 1 / (1 - rate)), atol=1e-6)
+        assert abs(dropped.float().mean() - rate) < 4 * math.sqrt(rate * (1 - rate) / dropped.numel())
+
+
 # ---- which way is chosen, and what it costs -----------------------------------------------------------------------
 
 
