@@ -150,7 +150,7 @@ def _answer_stream(answer: Answer, stream: BinaryIO, sink: BinaryIO, buffer_size
         sink.write(text)
         sink.flush()
 
-    with _make_bar(source) as bar:
+    with _make_bar(source, hidden=stream.isatty() or sink.isatty()) as bar:
         _answer_buffers(answer, stream, write, bar, buffer_size)
 
 
@@ -173,10 +173,10 @@ def _answer_buffers(
         bar.update(len(buffer))
 
 
-def _make_bar(source: Optional[Path], done: int = 0) -> "tqdm[Any]":
-    """A bar on standard error, if that is a terminal and the input no stream."""
+def _make_bar(source: Optional[Path], done: int = 0, hidden: bool = False) -> "tqdm[Any]":
+    """A bar on standard error, if that is a terminal; hidden where sentences or answers stand in the terminal."""
     total = None if source is None or not source.is_file() else _count_lines(source)
-    return tqdm(total=total, initial=done, unit=" lines", disable=None if source is not None else True)
+    return tqdm(total=total, initial=done, unit=" lines", disable=True if hidden else None)
 
 
 def _count_lines(path: Path) -> int:

@@ -32,7 +32,7 @@ from muse_plugin.line_by_line import (
     run_until_stopped,
 )
 from muse_plugin.partial_output import fingerprint_file
-from muse_plugin.sentence_data.text_settings import TextSettings, load_text_settings
+from muse_plugin.sentence_data.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME
 from muse_plugin.text_streams import open_output
 
@@ -99,6 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="words read of a text (default: as in training; all of them where every word gets a tag)",
     )
+    parser.add_argument(
+        "--long-texts",
+        choices=("truncate", "refuse"),
+        help="what happens to longer ones: truncate (the first words are read; how many texts is said at the end), "
+        "refuse (default: as in training)",
+    )
     parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
 
 
@@ -123,7 +129,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict(args: argparse.Namespace) -> None:
-    predictor = Predictor.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    needs_text = args.split is None
+    loaded = load_sentence_model(args.path, args.data, needs_text)
+    predictor = Predictor(*loaded[:3], args.batch_size, args.max_words, args.cpu, args.long_texts)
     if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:
         print(f"columns: label, then the probability of: {' '.join(predictor.task.labels)}", file=sys.stderr)
     if args.split is not None:
@@ -131,6 +139,7 @@ def _predict(args: argparse.Namespace) -> None:
         with open_output(args.output) as sink:
             for answer in answers:
                 sink.write(f"{_write(predictor, answer, args.format)}\n".encode())
+        predictor.report_unknown_words()
         return
 
     def answer_buffer(buffer: Sequence[Line]) -> list[str]:
@@ -138,12 +147,14 @@ def _predict(args: argparse.Namespace) -> None:
         return [_write(predictor, answer, args.format) for answer in answers]
 
     answer_lines(answer_buffer, args.input, args.output, BUFFER_SIZE, lambda: _describe(args, predictor), args.restart)
+    predictor.report_long_texts()
     predictor.report_unknown_words()
 
 
 def _describe(args: argparse.Namespace, predictor: "Predictor") -> dict[str, Any]:
     """What the answers depend on, besides the text; the sizes of batches too, for the last bits of a number."""
     task, settings = predictor.task, predictor.settings
+    assert settings is not None, "raw text"
     symbols = [
         None if words is None else words.symbols for words in (task.source_dictionary, task.character_dictionary)
     ]
@@ -201,25 +212,28 @@ class LoadedModel(NamedTuple):
     Attributes:
         model: the model, on the CPU.
         task: its task.
-        settings: how text becomes words.
+        settings: how text becomes words; None if the data do not say, as those of fairseq-preprocess.
         cfg: the model's own settings, as stored.
     """
 
     model: torch.nn.Module
     task: Any
-    settings: TextSettings
+    settings: Optional[TextSettings]
     cfg: Any
 
 
-def load_sentence_model(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> LoadedModel:
+def load_sentence_model(
+    path: Union[str, Path], data: Optional[Union[str, Path]] = None, needs_text: bool = True
+) -> LoadedModel:
     """Loads a checkpoint, its dictionaries and its text settings.
 
     Args:
         path: a checkpoint, or a folder with one.
         data: the folder of the prepared data; None for the one that the model was trained on.
+        needs_text: whether raw text will be read, for which there must be text settings.
 
     Raises:
-        FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
+        FileNotFoundError: if the checkpoint, a dictionary or needed text settings are missing.
         ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
     """
     checkpoint = find_checkpoint(Path(path))
@@ -231,7 +245,7 @@ def load_sentence_model(path: Union[str, Path], data: Optional[Union[str, Path]]
             f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
         )
     folder = Path(state["cfg"]["task"]["data"])
-    settings = load_text_settings(folder)
+    settings = load_text_settings(folder) if needs_text or (folder / FILE_NAME).exists() else None
     model, task = build_model(checkpoint, state, overrides, folder)
     return LoadedModel(model, task, settings, state["cfg"]["model"])
 
@@ -242,20 +256,22 @@ class Predictor:
     Args:
         model: a sentence model.
         task: its task.
-        settings: how text becomes words.
+        settings: how text becomes words; None if only prepared splits are answered.
         batch_size: most sentences in a batch.
         max_words: words read of a text; None for as many as in training, or all where every word gets a tag.
         cpu: if false, a GPU is used when there is one.
+        long_texts: "truncate" or "refuse"; None for what was chosen in training.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         task: Any,
-        settings: TextSettings,
+        settings: Optional[TextSettings],
         batch_size: int = 128,
         max_words: Optional[int] = None,
         cpu: bool = False,
+        long_texts: Optional[str] = None,
     ) -> None:
         self.model = model.eval()
         self.task = task
@@ -267,7 +283,8 @@ class Predictor:
         if self.use_cuda:
             model.cuda()
         model.make_generation_fast_()  # type: ignore[operator]
-        self.words = self.unknown_words = 0
+        self.long_texts = long_texts or str(task.cfg.long_texts)
+        self.words = self.unknown_words = self.truncated = 0
 
     @classmethod
     def load(cls, path: Union[str, Path], data: Optional[Union[str, Path]] = None, *options: Any) -> "Predictor":
@@ -293,7 +310,8 @@ class Predictor:
             first_line: number of the first of them, for messages.
 
         Raises:
-            ValueError: if a line does not hold as many texts as the model reads; the sentence has its number.
+            ValueError: if a line does not hold as many texts as the model reads, or a text is too long and such are
+                refused; the sentence has its number.
         """
         answers = [Answer()] * len(lines)
         items: dict[int, tuple[list[str], list[Any]]] = {}
@@ -323,6 +341,8 @@ class Predictor:
 
     def _read(self, line: str, number: int) -> list[list[str]]:
         """The words of each text of a line; nothing if it is blank."""
+        settings = self.settings
+        assert settings is not None, "raw text"
         wanted = 2 if self.task.pairs else 1
         parts = line.split("\t") if self.task.pairs else [line]
         if not line.strip():
@@ -334,13 +354,18 @@ class Predictor:
             )
         texts = []
         for part in parts:
-            words = self.settings.clean_words(part.split()) if self.tags_words else self.settings.split_words(part)
+            words = settings.clean_words(part.split()) if self.tags_words else settings.split_words(part)
             if not words:
                 if wanted == 1:
                     return []  # nothing but characters that cannot be seen
                 raise ValueError(f"both texts of a pair must have a word, but in line {number} one is blank: {line!r}.")
             if self.max_words is not None and len(words) > self.max_words:
-                logger.warning("line %d has %d words; only the first %d are read.", number, len(words), self.max_words)
+                if self.long_texts == "refuse":
+                    raise ValueError(
+                        f"--long-texts refuse allows {self.max_words} words, but line {number} has {len(words)}; raise "
+                        "--max-words, or truncate."
+                    )
+                self.truncated += 1
                 words = words[: self.max_words]
             texts.append(words)
             self.count_words(words)
@@ -348,7 +373,7 @@ class Predictor:
 
     def count_words(self, words: Sequence[str]) -> None:
         """Counts words, and those that the dictionary does not have, for ``report_unknown_words``."""
-        dictionary, piece = self.task.source_dictionary, self.settings.unknown_piece
+        dictionary, piece = self.task.source_dictionary, self.settings and self.settings.unknown_piece
         self.words += len(words)
         self.unknown_words += sum(word == piece or dictionary.index(word) == dictionary.unk() for word in words)
 
@@ -360,17 +385,27 @@ class Predictor:
 
         Raises:
             FileNotFoundError: if the data have no such split.
-            ValueError: if its parts do not fit each other.
+            ValueError: if its parts do not fit each other, or a text is too long and such are refused.
         """
+        self.task.cfg.max_words = self.max_words or sys.maxsize
+        self.task.cfg.long_texts = self.long_texts
         dataset = self.task.load_dataset(split)
         order = [int(index) for index in dataset.sizes.argsort(kind="stable")]
         answers = [Answer()] * len(dataset)
         for start in tqdm(range(0, len(order), self.batch_size), unit=" batches", disable=None):
             indices = order[start : start + self.batch_size]
-            batch = dataset.collater([dataset[i] for i in indices])
-            for i, answer in zip(indices, self._predict(batch, [()] * len(indices)), strict=True):
+            items = [dataset[i] for i in indices]
+            texts = [[self._spell(sentence.tokens) for sentence in item["texts"]] for item in items]
+            batch = dataset.collater(items)
+            for i, answer in zip(indices, self._predict(batch, [words for words, *_ in texts]), strict=True):
                 answers[i] = answer._replace(target=self._name(dataset.targets[i]), length=int(dataset.sizes[i]))
         return answers
+
+    def _spell(self, tokens: Tensor) -> list[str]:
+        """The words of ids, counted for ``report_unknown_words``."""
+        words = [self.task.source_dictionary[token] for token in tokens.tolist()]
+        self.count_words(words)
+        return words
 
     def _name(self, target: Tensor) -> Any:
         """A target as it is written: the name of a label or tag, or numbers."""
@@ -393,6 +428,11 @@ class Predictor:
             scores = logits.softmax(dim=-1) if labels else logits
             for line, row in zip(words, scores.tolist(), strict=True):
                 yield Answer(line, labels[max(range(len(row)), key=row.__getitem__)] if labels else None, row)
+
+    def report_long_texts(self) -> None:
+        """Says how many texts were longer than what is read of them."""
+        if self.truncated:
+            logger.warning("%d texts were longer than %d words; only those were read.", self.truncated, self.max_words)
 
     def report_unknown_words(self) -> None:
         """Warns if most words were unknown: the text was probably made into words in another way than in training."""

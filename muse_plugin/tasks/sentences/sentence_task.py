@@ -1,5 +1,6 @@
 """The base of tasks that read sentences from disk."""
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -86,12 +87,41 @@ class SentenceTask(FairseqTask):
             self.character_dictionary = _load_dictionary(self.folder / "characters0")
         self.label_dictionary = self.load_label_dictionary()
         self.labels = [] if self.label_dictionary is None else list_labels(self.label_dictionary, self.folder)
+        self.state.merge_state_dict({"dictionaries": self._fingerprint_dictionaries()})
         logger.info(f"dictionary: {len(self.dictionary):,} words; labels: {' '.join(self.labels) or 'none'}")
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "SentenceTask":
         """Called by fairseq, with arguments that do not matter here."""
         return cls(cfg)
+
+    def _fingerprint_dictionaries(self) -> dict[str, str]:
+        """Hashes of the symbols and their order, by file; every checkpoint has them."""
+        dictionaries = {
+            "input0/dict.txt": self.dictionary,
+            "characters0/dict.txt": self.character_dictionary,
+            "label/dict.txt": self.label_dictionary,
+        }
+        return {
+            name: hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
+            for name, dictionary in dictionaries.items()
+            if dictionary is not None
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called by fairseq with what a checkpoint that is to be used says of its data.
+
+        Raises:
+            ValueError: if a dictionary is another one, even one of the same size: every number would mean another word.
+        """
+        own = self._fingerprint_dictionaries()
+        others = [name for name, digest in state_dict.get("dictionaries", {}).items() if own.get(name) != digest]
+        if others:
+            raise ValueError(
+                f"the data must be those that the model was trained with, but {' and '.join(others)} in {self.folder} "
+                "has other entries; name the folder of the training data, or prepare the new text with its "
+                "dictionaries (muse-plugin prepare-text --dict-from)."
+            )
 
     @property
     def outputs(self) -> int:
@@ -154,7 +184,7 @@ class SentenceTask(FairseqTask):
                 f"{texts.lengths[longer[0]]}; raise --max-words, or truncate."
             )
         share = 100 * len(longer) / len(texts)
-        logger.info(
+        logger.warning(
             f"{split}: {len(longer):,} texts ({share:.1f} %) are longer than {self.cfg.max_words} words and truncated"
         )
 

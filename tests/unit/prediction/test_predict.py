@@ -40,7 +40,7 @@ def save_model(folder, task, arch, *flags):
         "model": model.state_dict(),
         "extra_state": {"train_iterator": {"epoch": 1}},
         "optimizer_history": [history],
-        "task_state": {},
+        "task_state": built.state_dict(),
         "last_optimizer_state": None,
     }
     checkpoint_utils.torch_persistent_save(state, str(folder / "checkpoint_best.pt"))
@@ -106,10 +106,29 @@ def test_answers_do_not_depend_on_batches_and_order(classifier, capsys):
 
 def test_long_and_invalid_lines_are_answered_with_a_warning(classifier, capsys, caplog):
     folder, _, _ = classifier
-    lines, _ = predict(capsys, folder, b"good " * 9 + b"\nbad \xff film\n" + b"good " * 6 + b"\n")
-    assert "line 1 has 9 words; only the first 6 are read" in caplog.text
+    lines, _ = predict(capsys, folder, b"good " * 9 + b"\nbad \xff film\n" + b"good " * 6 + b"\n" + b"bad " * 7 + b"\n")
+    assert "2 texts were longer than 6 words; only those were read" in caplog.text
     assert "line 2 is not valid UTF-8" in caplog.text
     assert lines[0] == lines[2]
+
+
+def test_long_lines_are_refused_on_request(classifier, capsys):
+    folder, _, _ = classifier
+    _, error = predict(capsys, folder, "good\n" + "good " * 9, "--long-texts", "refuse")
+    assert "--long-texts refuse allows 6 words, but line 2 has 9; raise --max-words, or truncate." in error
+    lines, _ = predict(
+        capsys, folder, "good\n" + "good " * 9, "--long-texts", "refuse", "--max-words", "9", "--restart"
+    )
+    assert len(lines) == 2
+
+
+def test_long_lines_are_refused_where_they_were_in_training(tmp_path, capsys):
+    prepare(tmp_path, ["pos\tgood film", "neg\tbad"] * 3, "--format", "label-tab-text")
+    flags = ("--max-words", "2", "--long-texts", "refuse")
+    save_model(tmp_path, "muse_sentence_classification", "sentence_average", *flags)
+    _, error = predict(capsys, tmp_path, "good bad film\n")
+    assert "--long-texts refuse allows 2 words, but line 1 has 3" in error
+    assert len(predict(capsys, tmp_path, "good bad film\n", "--long-texts", "truncate", "--restart")[0]) == 1
 
 
 def test_an_interrupted_prediction_goes_on_to_the_same_bytes(classifier, tmp_path, capsys, monkeypatch):
@@ -169,7 +188,9 @@ def _change_dictionary(data):
 def test_other_data_do_not_go_on(classifier, tmp_path, capsys, monkeypatch, change):
     folder, _, _ = classifier
     data = shutil.copytree(folder / "data", tmp_path / "data")
-    shutil.copy(folder / "checkpoint_best.pt", tmp_path)
+    # As earlier versions wrote it, without fingerprints of the dictionaries.
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=True)
+    torch.save({**state, "task_state": {}}, tmp_path / "checkpoint_best.pt")
     monkeypatch.setattr(predict_module, "BUFFER_SIZE", 2)
     with monkeypatch.context() as patch:
         patch.setattr(predict_module, "_write_columns", lambda answer, *names: 1 / 0 if "odd" in answer.words else "x")
@@ -204,6 +225,67 @@ def test_a_split_comes_with_its_right_answers_in_order(classifier, capsys):
     for entry, line in zip(entries, raw, strict=True):
         assert entry["probabilities"] == pytest.approx(json.loads(line)["probabilities"], abs=1e-6)
     assert cli.main(["score-labels", str(target)]) == 0
+
+
+def predict_split(capsys, folder, *flags):
+    target = folder / "split.jsonl"
+    words = ["predict", "--path", str(folder), "--split", "test", "--format", "jsonl", "--output", str(target), "--cpu"]
+    code = cli.main([*words, *flags])
+    error = capsys.readouterr().err
+    return ([json.loads(line) for line in target.read_text().splitlines()] if code == 0 else None), error
+
+
+def test_long_texts_of_a_split_are_cut_as_raw_ones_are_and_counted(classifier, capsys, caplog):
+    folder, _, _ = classifier
+    entries, _ = predict_split(capsys, folder, "--max-words", "2")
+    assert [entry["length"] for entry in entries] == [min(2, len(text.split())) for text in TEXTS]
+    assert "test: 6 texts (33.3 %) are longer than 2 words and truncated" in caplog.text
+    raw, _ = predict(capsys, folder, "\n".join(TEXTS) + "\n", "--format", "jsonl", "--max-words", "2")
+    for entry, line in zip(entries, raw, strict=True):
+        assert entry["probabilities"] == pytest.approx(json.loads(line)["probabilities"], abs=1e-6)
+    _, error = predict_split(capsys, folder, "--max-words", "2", "--long-texts", "refuse")
+    assert "--long-texts refuse allows 2 words, but 6 texts" in error
+
+
+def test_every_word_of_a_split_gets_a_tag(tagger, capsys):
+    folder, _, _ = tagger  # trained with --max-words 2
+    (folder / "long.txt").write_text("Ann\tN\nsees\tV\nBob\tN\nsings\tV\n\n")
+    long = str(folder / "long.txt")
+    flags = ["--train", long, "--test", long, "--valid", long, "--output", str(folder / "long"), "--format", "conll"]
+    assert cli.main(["prepare-text", *flags, "--characters", "--dict-from", str(folder / "data")]) == 0
+    (entry,), _ = predict_split(capsys, folder, "--data", str(folder / "long"))
+    assert entry["words"] == ["Ann", "sees", "Bob", "sings"]
+    assert (len(entry["tags"]), entry["target"]) == (4, ["N", "V", "N", "V"])
+
+
+def test_a_split_needs_no_text_settings(classifier, tmp_path, capsys):
+    folder, _, _ = classifier
+    data = shutil.copytree(folder / "data", tmp_path / "data")
+    (data / "text.json").unlink()
+    shutil.copy(folder / "checkpoint_best.pt", tmp_path)
+    assert predict_split(capsys, tmp_path, "--data", str(data))[0] == predict_split(capsys, folder)[0]
+    _, error = predict(capsys, tmp_path, "good\n", "--data", str(data))
+    assert "text.json, but there is no such file" in error
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (["pos\tfine day", "neg\tpoor day"] * 3, "input0/dict.txt"),
+        (["yes\tgood film", "no\tbad film"] * 3, "label/dict.txt"),
+        (["yes\tfine day", "no\tpoor day"] * 3, "input0/dict.txt and label/dict.txt"),
+    ],
+)
+def test_dictionaries_of_the_same_size_are_told_apart(tmp_path, capsys, change, named):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, lines in ((one, ["pos\tgood film", "neg\tbad film"] * 3), (other, change)):
+        folder.mkdir()
+        prepare(folder, lines, "--format", "label-tab-text")
+    save_model(one, "muse_sentence_classification", "sentence_average")
+    assert predict_split(capsys, one)[0]
+    for answer in (predict_split, lambda *words: predict(*words[:2], "good\n", *words[2:])):
+        _, error = answer(capsys, one, "--data", str(other / "data"))
+        assert f"the data must be those that the model was trained with, but {named} in {other / 'data'} has" in error
 
 
 def test_every_word_gets_a_tag_however_long_the_line(tagger, capsys):
