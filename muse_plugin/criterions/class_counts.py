@@ -10,8 +10,9 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 _COUNTS = ("right", "said", "true")
-# Classes that have a column of their own in the log.
-_FEW = 10
+# Classes that have columns of their own in the log, behind all others.
+MOST_LISTED = 100
+_LAST_COLUMNS = 1_000_000
 
 
 def count_classes(said: Tensor, true: Tensor, labels: Sequence[str]) -> dict[str, float]:
@@ -45,7 +46,8 @@ def log_share(name: str, part: str, whole: str) -> None:
 def log_f1(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
     """Logs F1 in percent of the classes that were counted, and its mean over those that occurred (macro F1).
 
-    The classes themselves are logged if they are few; ``muse-plugin score-labels`` lists all of them.
+    The classes themselves are logged if they are at most ``MOST_LISTED``;
+    ``muse-plugin score-labels`` lists all of them.
     """
     first = next((log for log in logging_outputs if log), {})
     labels = [key.split("/", 1)[1] for key in first if key.startswith("_right/")]
@@ -61,9 +63,11 @@ def log_f1(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
         found = [one for one in labels if meters[f"_said/{one}"].sum + meters[f"_true/{one}"].sum > 0]
         return sum(f1_of(meters, one) for one in found) / max(len(found), 1)
 
-    if len(labels) <= _FEW:
+    if len(labels) <= MOST_LISTED:
         for label in labels:
-            metrics.log_derived(f"f1_{label}", lambda meters, label=label: round(f1_of(meters, label), 4))
+            metrics.log_derived(
+                f"f1_{label}", lambda meters, label=label: round(f1_of(meters, label), 4), priority=_LAST_COLUMNS
+            )
     metrics.log_derived("macro_f1", lambda meters: round(macro_f1(meters), 4))
 
 

@@ -1,5 +1,6 @@
 """How right labels, tags and numbers are: measures of scikit-learn, SciPy and seqeval."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -41,7 +42,12 @@ def score_labels(said: Sequence[str], true: Sequence[str], positive: Optional[st
         "scores": scores,
         "labels": labels,
         "per_class": {
-            label: {"precision": 100 * precision[i], "recall": 100 * recall[i], "f1": 100 * f1[i], "count": count[i]}
+            label: {
+                "precision": 100 * precision[i],
+                "recall": 100 * recall[i],
+                "f1": 100 * f1[i],
+                "count": int(count[i]),
+            }
             for i, label in enumerate(labels)
         },
         "confusion": metrics.confusion_matrix(true, said, labels=labels).tolist(),
@@ -68,9 +74,11 @@ def score_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]])
             "--entities needs the package seqeval, which is not installed; run 'pip install setuptools_scm' and 'pip "
             "install --no-build-isolation seqeval'."
         ) from None
-    report = classification_report(
-        [list(row) for row in true], [list(row) for row in said], output_dict=True, zero_division=0
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the means over types where there is no entity at all
+        report = classification_report(
+            [list(row) for row in true], [list(row) for row in said], output_dict=True, zero_division=0
+        )
     total = report["micro avg"]
     return {
         "scores": {

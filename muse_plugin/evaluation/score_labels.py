@@ -5,6 +5,7 @@ The JSON has the form of ``muse-plugin evaluate``: scores, the settings given wi
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
@@ -91,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
     predictions = read_predictions(args.predictions)
     if args.entities and predictions.kind != "tags":
         raise ValueError(f"--entities is for tags, but {args.predictions} holds {predictions.kind}; drop the flag.")
+    if args.entities:
+        _check_entity_tags(predictions, args.predictions)
     if args.positive is not None and predictions.kind != "label":
         raise ValueError(f"--positive is for labels, but {args.predictions} holds {predictions.kind}; drop the flag.")
     if args.group is not None and args.positive is None:
@@ -149,13 +152,27 @@ def read_predictions(path: Path) -> Predictions:
     return Predictions(found, said, true, lengths, probabilities)
 
 
+def _check_entity_tags(predictions: Predictions, path: Path) -> None:
+    for number, rows in enumerate(zip(predictions.said, predictions.true, strict=True), start=1):
+        for tag in (tag for row in rows for tag in row):
+            if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):
+                raise ValueError(
+                    f"--entities needs tags O, B-X and I-X, but line {number} of {path} has {tag!r}; drop the flag to "
+                    "score tags alone."
+                )
+
+
 def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
     if kind == "label":
         return isinstance(said, str) and isinstance(true, str)
     if not (isinstance(said, list) and isinstance(true, list) and len(said) == len(true)):
         return False
-    wanted = str if kind == "tags" else (int, float)
-    return all(isinstance(entry, wanted) and not isinstance(entry, bool) for entry in (*said, *true))
+    entries = (*said, *true)
+    if kind == "tags":
+        return all(isinstance(entry, str) for entry in entries)
+    return all(
+        isinstance(entry, (int, float)) and not isinstance(entry, bool) and math.isfinite(entry) for entry in entries
+    )
 
 
 def score(predictions: Predictions, entities: bool = False, positive: Optional[str] = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ A paper's model is a class below this with its own ``build_encoder``; everything
 differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in ``sentence_baselines.py``.
 """
 
+import logging
 from argparse import Namespace
 from typing import Any, NamedTuple, Optional
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_faults
-from muse_plugin.models.word_vectors import average_character_ngrams, read_word_vectors
+from muse_plugin.models.word_vectors import WordVectors, average_character_ngrams, read_word_vectors
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.classifier import build_classifier
@@ -24,6 +25,8 @@ from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
 from muse_plugin.modules.word_embedder import WordEmbedder
+
+logger = logging.getLogger(__name__)
 
 # Words without a pretrained vector start within this distance of zero.
 _UNKNOWN_RANGE = 0.05
@@ -353,7 +356,8 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
     if cfg.word_vectors is not None:
         nn.init.uniform_(words.weight, -_UNKNOWN_RANGE, _UNKNOWN_RANGE)
         if reads:
-            _fill(words, read_word_vectors(cfg.word_vectors, _list_words(dictionary), cfg.word_embed_dim))
+            found = read_word_vectors(cfg.word_vectors, _list_words(dictionary), cfg.word_embed_dim)
+            _fill(words, found, dictionary, f"--word-vectors {cfg.word_vectors}")
     with torch.no_grad():
         words.weight[dictionary.pad()].zero_()
     words.weight.requires_grad_(not cfg.freeze_word_vectors)
@@ -362,10 +366,9 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
         extra = nn.Embedding(len(dictionary), cfg.character_ngram_dim, dictionary.pad())
         nn.init.zeros_(extra.weight)
         if reads:
-            _fill(
-                extra,
-                average_character_ngrams(cfg.character_ngram_vectors, _list_words(dictionary), cfg.character_ngram_dim),
-            )
+            path = cfg.character_ngram_vectors
+            found = average_character_ngrams(path, _list_words(dictionary), cfg.character_ngram_dim)
+            _fill(extra, found, dictionary, f"--character-ngram-vectors {path}")
         extra.weight.requires_grad_(False)
     characters = None
     if str(cfg.character_encoder) != "none":
@@ -405,8 +408,19 @@ def _list_words(dictionary: Any) -> dict[str, int]:
     }
 
 
-def _fill(table: nn.Embedding, read: Any) -> None:
-    """Copies the vectors that were found."""
+def _fill(table: nn.Embedding, read: WordVectors, dictionary: Any, flag: str) -> None:
+    """Copies the vectors that were found, and says of how many words they are."""
+    words = _list_words(dictionary)
+    missing = [word for word, index in words.items() if not read.found[index]]
+    if len(missing) == len(words):
+        raise ValueError(
+            f"{flag} must have vectors of words of the data, but has none of their {len(words):,} words, such as "
+            f"{' '.join(missing[:5])}; is its language, case and tokenisation that of the data?"
+        )
+    logger.info(
+        f"{flag}: vectors for {len(words) - len(missing):,} of {len(words):,} words; missing are "
+        f"{' '.join(missing[:10]) or 'none'}"
+    )
     with torch.no_grad():
         rows = read.found.nonzero().squeeze(1)
         table.weight[rows] = read.vectors[rows].to(table.weight.dtype)

@@ -92,6 +92,23 @@ def build_label_dictionary(counts: Mapping[str, int]) -> Dictionary:
     return dictionary
 
 
+def check_several(known: Collection[str], path: Path) -> None:
+    """Checks that there is something to tell apart.
+
+    Args:
+        known: the labels of the dictionary.
+        path: the file that the training split comes from.
+
+    Raises:
+        ValueError: if there are fewer than two labels.
+    """
+    if len(known) < 2:
+        raise ValueError(
+            f"there must be at least two labels to tell apart, but {path} has only {', '.join(known)}; check the file "
+            "and --format, or give --numbers if labels are numbers to be predicted."
+        )
+
+
 def check_known(first_lines: Mapping[str, int], known: Collection[str], path: Path, where: str) -> None:
     """Checks that every label of a split is in the dictionary.
 

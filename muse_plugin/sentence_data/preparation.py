@@ -16,7 +16,7 @@ from muse_plugin.atomic_files import open_atomically
 from muse_plugin.byte_pair_encoding import CODES_NAME
 from muse_plugin.models.word_vectors import read_word_vectors, write_word_vectors
 from muse_plugin.sentence_data.corpus_formats import CorpusFormat
-from muse_plugin.sentence_data.label_dictionary import build_label_dictionary, check_known
+from muse_plugin.sentence_data.label_dictionary import build_label_dictionary, check_known, check_several
 from muse_plugin.sentence_data.labelled_sentences import SentenceReader
 from muse_plugin.sentence_data.split_files import Counts, SplitFiles, count_split, count_tokens, iterate_tokens
 from muse_plugin.sentence_data.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
@@ -156,6 +156,7 @@ class Preparation:
         known = dictionary.symbols[dictionary.nspecial :]
         for split in splits:
             check_known(split.first_lines, known, split.source, where)
+        check_several(known, splits[0].source)
         dictionary.save(str(folder / "dict.txt"))
         for split in splits:
             binarise(split.path("label"), dictionary, folder / split.name)

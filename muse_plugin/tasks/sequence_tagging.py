@@ -1,12 +1,17 @@
 """A sentence in, a tag for every word out: parts of speech, named entities."""
 
+import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fairseq.tasks import register_task
+from torch import Tensor
 
 from muse_plugin.tasks.sentences.columns import Texts, load_tags
 from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig, flag
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -36,4 +41,22 @@ class MuseSequenceTaggingTask(SentenceTask):
     def load_targets(self, split: str, texts: Texts) -> Any:
         """See ``SentenceTask``."""
         assert self.label_dictionary is not None
-        return load_tags(self.folder / "label", split, self.label_dictionary, texts)
+        targets = load_tags(self.folder / "label", split, self.label_dictionary, texts)
+        if self.cfg.entities:
+            self._report_bad_continuations(targets, split)
+        return targets
+
+    def _report_bad_continuations(self, targets: Iterable[Tensor], split: str) -> None:
+        count, first = 0, 0
+        for number, row in enumerate(targets, start=1):
+            before = "O"
+            for tag in (self.labels[index] for index in row.tolist()):
+                if tag.startswith("I-") and before[2:] != tag[2:]:
+                    count, first = count + 1, first or number
+                before = tag
+        if count:
+            logger.warning(
+                f"{split}: {count:,} tags I-X continue nothing, the first in line {first}; conlleval's rules count "
+                "each as the beginning of an entity. muse-plugin prepare-text --tags bio refuses them, with --bad-tags "
+                "repair it makes them B-X."
+            )

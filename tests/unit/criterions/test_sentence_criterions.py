@@ -15,6 +15,7 @@ from helpers import assert_close
 from sentence_models import build, make_input, make_sentences, make_task
 from torch import nn
 
+from muse_plugin.criterions import class_counts
 from muse_plugin.criterions.class_counts import f1, percent
 from muse_plugin.criterions.entities import count_entities
 from muse_plugin.criterions.sentence_regression import pearson
@@ -121,6 +122,16 @@ def make_labelled(count=90):
     target = torch.randint(3, (count,))
     logits[torch.arange(count), target] += 0.7
     return logits, target
+
+
+def test_each_class_has_a_column_unless_they_are_very_many():
+    for count, is_listed in ((class_counts.MOST_LISTED, True), (class_counts.MOST_LISTED + 1, False)):
+        target = torch.arange(count)
+        logits = torch.eye(count)
+        labels = [f"c{i}" for i in range(count)]
+        shown = measure(make(CLASSIFICATION, labels), Fixed(logits).eval(), make_samples(target, [1] * count, count))
+        assert shown["macro_f1"] == 100
+        assert [name for name in shown if name.startswith("f1_")] == [f"f1_{name}" for name in labels] * is_listed
 
 
 @pytest.mark.parametrize("together", [False, True])

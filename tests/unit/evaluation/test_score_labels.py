@@ -167,6 +167,8 @@ def test_tags_are_scored_word_by_word_and_as_entities(tmp_path, capsys):
         ('{"tags": ["O"], "target": ["O", "O"], "length": 2}', "tags"),
         ('{"label": null, "target": "a", "length": 0}', "null"),
         ('{"numbers": [true], "target": [1.0], "length": 1}', "numbers"),
+        ('{"numbers": [NaN], "target": [1.0], "length": 1}', "NaN"),
+        ('{"numbers": [1.0], "target": [Infinity], "length": 1}', "Infinity"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, capsys, line, shown):
@@ -177,6 +179,28 @@ def test_a_bad_line_is_named(tmp_path, capsys, line, shown):
     assert "every line must hold a prediction and its target" in error
     assert f"line 2 of {path}" in error
     assert shown in error
+
+
+def test_entities_need_tags_of_entities(tmp_path, capsys):
+    path = write(tmp_path / "p.jsonl", "tags", [["O"], ["B-X", "N"]], [["O"], ["B-X", "I-X"]])
+    assert cli.main(["score-labels", str(path), "--entities"]) == 2
+    error = f"--entities needs tags O, B-X and I-X, but line 2 of {path} has 'N'; drop the flag"
+    assert error in capsys.readouterr().err
+
+
+def test_no_entities_at_all_are_no_matches_without_a_warning(tmp_path, capsys, recwarn):
+    path = write(tmp_path / "p.jsonl", "tags", [["O"]], [["O"]])
+    assert cli.main(["score-labels", str(path), "--entities"]) == 0
+    assert "entity_f1 = 0.00" in capsys.readouterr().out
+    assert not [warning for warning in recwarn if issubclass(warning.category, RuntimeWarning)]
+
+
+def test_labels_are_counted_in_whole_numbers_also_where_none_is_right(tmp_path, capsys):
+    path = write(tmp_path / "p.jsonl", "label", ["a", "a"], ["b", "b"])
+    assert cli.main(["score-labels", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 times" in printed
+    assert ".0 times" not in printed
 
 
 def test_other_sentences_and_entities_of_labels_are_refused(tmp_path, capsys):

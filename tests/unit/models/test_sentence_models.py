@@ -336,6 +336,26 @@ def first_of(dictionary):
     return dictionary.index("w0")
 
 
+def test_vectors_are_counted_and_those_of_other_words_refused(vectors, tmp_path, caplog):
+    words, ngrams = map(str, vectors)
+    build(word_vectors=words, character_ngram_vectors=ngrams, character_ngram_dim=4, input_projection="always")
+    count = sum(1 for word in make_task().source_dictionary.symbols if word.startswith("w"))
+    assert f"--word-vectors {words}: vectors for 3 of {count} words; missing are w2 w3 w4" in caplog.text
+    assert f"--character-ngram-vectors {ngrams}: vectors for {count} of {count} words; missing are none" in caplog.text
+    (tmp_path / "others.txt").write_text("hund" + " 1" * 10 + "\n")
+    (tmp_path / "other_ngrams.txt").write_text("1gram-ß" + " 1" * 4 + "\n")
+    for name, flags in (
+        ("word_vectors", {"word_vectors": str(tmp_path / "others.txt"), "freeze_word_vectors": True}),
+        (
+            "character_ngram_vectors",
+            {"character_ngram_vectors": str(tmp_path / "other_ngrams.txt"), "character_ngram_dim": 4},
+        ),
+    ):
+        sentence = f"--{name.replace('_', '-')} {flags[name]} must have vectors of words of the data, but has none of"
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            build(**flags)
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_word_vectors_come_from_the_file_and_move_only_if_they_may(vectors, frozen):
     task = make_task()

@@ -181,9 +181,9 @@ def test_bad_tags_are_repaired_on_request(tmp_path, write, prepare):
 
 
 def test_characters_have_a_dictionary_of_the_training_split(tmp_path, write, prepare):
-    prepare("--train", write("a", "1\tab c\u2581\n"), "--valid", write("b", "1\tz a\n"), "--characters")
+    prepare("--train", write("a", "1\tab c\u2581\n0\tc\n"), "--valid", write("b", "1\tz a\n"), "--characters")
     folder = tmp_path / "data" / "characters0"
-    assert load_lines(folder, "train") == ["a b \u2581 c _ </s>"]
+    assert load_lines(folder, "train") == ["a b \u2581 c _ </s>", "c </s>"]
     assert load_lines(folder, "valid") == ["<unk> \u2581 a </s>"]
 
 

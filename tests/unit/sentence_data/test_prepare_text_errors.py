@@ -46,6 +46,11 @@ def test_bad_lines_are_named(write, refuse, text, flags, message):
     refuse(ValueError, message, "--train", write("bad", text), *flags)
 
 
+def test_one_label_alone_is_refused(write, refuse):
+    message = r"at least two labels to tell apart, but .*train has only pos; check the file and --format"
+    refuse(ValueError, message, "--train", write("train", "pos\ta b\npos\tc\n"))
+
+
 def test_a_label_that_training_lacks_is_named(write, refuse):
     message = r"must occur in the training split, but line 2 of .*valid has 'meh'; known are neg, pos; correct"
     train, valid = write("train", TRAIN), write("valid", "pos\ta\nmeh\tb\nmeh\tc\n")

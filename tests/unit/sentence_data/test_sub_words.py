@@ -71,7 +71,7 @@ def test_raw_text_is_treated_as_by_the_pipeline_of_a_translation_model(tmp_path,
     english = ["It's the “lower” end.", "A & B aren't <s> 2 : 30.", "Mr. Low sees e-mail @ home"] * 2
     pipeline = TextPipeline.learn("en", "de", english, english, 20, lower_case)
     pipeline.save(tmp_path / "model")
-    lines = "".join(f"yes\t{line}\n" for line in english)
+    lines = "".join(f"{i % 2}\t{line}\n" for i, line in enumerate(english))
     casing = "--lower-case" if lower_case else "--no-lower-case"
     prepare(
         *("--train", write("t.tsv", lines), "--tokenizer", "moses", casing),
@@ -97,7 +97,7 @@ def test_text_of_the_multi30k_recipe_gets_the_pieces_of_subword_nmt(tmp_path, wr
     codes = io.StringIO()
     learn_bpe(lines, codes, 300)
     prepare(
-        *("--train", write("t.tsv", "".join(f"yes\t{line}\n" for line in lines))),
+        *("--train", write("t.tsv", "".join(f"{i % 2}\t{line}\n" for i, line in enumerate(lines)))),
         *("--bpe-codes", write("codes", codes.getvalue())),
     )
     known = Dictionary.load(str(tmp_path / "data" / "input0" / "dict.txt"))

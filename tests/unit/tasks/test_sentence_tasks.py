@@ -481,6 +481,15 @@ def test_raises_error_when_entities_are_wanted_of_other_tags(tmp_path, tags, lis
         tag(folder, entities=True)
 
 
+def test_entity_tags_that_continue_nothing_are_counted(tmp_path, caplog):
+    rows = [("a b c", "B-PER I-PER O"), ("a b", "O I-LOC"), ("a b c", "I-PER I-PER I-LOC"), ("a b", "B-LOC I-LOC")]
+    folder = write_data(tmp_path, {"train": rows})
+    tag(folder).load_dataset("train")
+    assert "continue nothing" not in caplog.text
+    tag(folder, entities=True).load_dataset("train")
+    assert "train: 3 tags I-X continue nothing, the first in line 2; conlleval's rules" in caplog.text
+
+
 @pytest.mark.parametrize("line", ["1", "1 2 3", "one 2", "nan 1", "1 inf", ""])
 def test_raises_error_when_numbers_are_malformed(tmp_path, line):
     folder = write_data(tmp_path, {"train": [("a b", "1 2"), ("b", line)]}, numbers=True)
