@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 
 from tqdm import tqdm
 
+from muse_plugin.flag_checks import check_apart
 from muse_plugin.partial_output import PartialOutput
 from muse_plugin.text_streams import check_streams, iterate_lines, open_input, open_output
 
@@ -62,9 +63,10 @@ def check_stream_arguments(args: argparse.Namespace) -> None:
     Raises:
         FileNotFoundError: if the input, or the folder of the output, does not exist.
         IsADirectoryError: if one of them is a folder.
-        ValueError: if ``--restart`` is given but nothing would have been kept.
+        ValueError: if both are one file, or ``--restart`` is given but nothing would have been kept.
     """
     check_streams(args.input, args.output)
+    check_apart(args.output, args.input)
     if args.restart and (args.input is None or args.output is None):
         missing = "--input" if args.input is None else "--output"
         raise ValueError(f"--restart needs --input FILE and --output FILE, but {missing} is not given; leave it out.")

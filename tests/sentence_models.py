@@ -86,7 +86,7 @@ VARIANTS = {
 
 
 def make_task(
-    predicts: str = "label", outputs: int = 3, characters: bool = False, **settings: object
+    predicts: str = "label", outputs: int = 3, characters: bool = False, max_words: int = 14, **settings: object
 ) -> SimpleNamespace:
     """What a model asks of its task."""
     attributes = {
@@ -95,6 +95,7 @@ def make_task(
         "pairs": False,
         "vector_size": 0,
         "loads_checkpoint": False,
+        "cfg": SimpleNamespace(max_words=max_words),
         "source_dictionary": make_dictionary(SYMBOLS),
         "character_dictionary": make_dictionary(CHARACTERS) if characters else None,
     }

@@ -49,6 +49,7 @@ from muse_plugin.evaluation.text_forms import (
     make_forms,
     remove_subwords,
 )
+from muse_plugin.flag_checks import check_apart
 from muse_plugin.run_record import describe_run
 from muse_plugin.text_files import read_lines
 
@@ -79,13 +80,15 @@ def run(args: argparse.Namespace) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)  # they report each step
     flags.check_arguments(args)
     settings = collect_settings(args.record, args.record_file)
+    given = [] if args.path is not None else flags.given_files(args)
+    check_apart(args.output, *given, *(args.versus or ()), args.references, args.sources)
     if args.path is not None:
         _fill_in_languages(args)
     options = _collect_options(args)
     flags.check_forms(args)
     seconds: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
-        files = [_translate(args, stack, seconds)] if args.path is not None else flags.given_files(args)
+        files = given if args.path is None else [_translate(args, stack, seconds)]
         result = _evaluate(args, files)
     if args.plot is not None:
         _draw(args.plot, result)

@@ -15,6 +15,7 @@ from muse_plugin.evaluation.label_scores import compare_decisions, score_entitie
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
+from muse_plugin.flag_checks import check_apart
 from muse_plugin.run_record import describe_run
 from muse_plugin.text_files import read_lines
 
@@ -88,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: if a file is not what ``muse-plugin predict --split`` writes, or two do not fit each other.
     """
     settings = collect_settings(args.record, None)
+    check_apart(args.output, args.predictions, args.versus, args.group)
     bounds = None if args.length_buckets is None else parse_bounds(args.length_buckets)
     predictions = read_predictions(args.predictions)
     if args.entities and predictions.kind != "tags":

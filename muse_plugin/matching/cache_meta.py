@@ -20,6 +20,7 @@ META_NAME = "meta.json"
 VECTORS_NAME = "vectors.bin"
 IDS_NAME = "ids"
 LOCK_NAME = "lock"
+LONGEST_ID = 1 << 20  # bytes
 DTYPES = ("float32", "float16")
 # What else a cache may hold: indexes of it, and what a killed program left of a file it was writing.
 INDEX_PREFIX = "index-"
@@ -154,3 +155,24 @@ def require_meta(folder: Path) -> CacheMeta:
             "muse-plugin match encode again, and it goes on from there."
         )
     return meta
+
+
+def check_sizes(meta: CacheMeta, folder: Path) -> None:
+    """Checks that the files of a whole cache are as long as its ``meta.json`` says.
+
+    Raises:
+        FileNotFoundError: if one is not there.
+        ValueError: if one has another length.
+    """
+    for name, size in ((VECTORS_NAME, meta.done * meta.row_bytes), (IDS_NAME, meta.id_bytes)):
+        path = folder / name
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"a cache must hold {path}, but it is not there; remove the folder and encode again."
+            )
+        found = path.stat().st_size
+        if found != size:
+            raise ValueError(
+                f"{path} must have {size:,} bytes, but it has {found:,}; it was cut short or changed: remove the "
+                "folder and encode again."
+            )

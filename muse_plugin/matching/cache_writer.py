@@ -23,6 +23,7 @@ from muse_plugin.matching.cache_meta import (
     META_NAME,
     VECTORS_NAME,
     CacheMeta,
+    check_sizes,
     read_meta,
     write_meta,
 )
@@ -53,7 +54,7 @@ class CacheWriter:
         FileNotFoundError: if the folder above does not exist.
         NotADirectoryError: if ``folder`` is a file.
         FileExistsError: if ``folder`` holds something else, or a cache of something else.
-        ValueError: if somebody else is writing to it, or its files are damaged.
+        ValueError: if somebody else is writing to it, or its files are damaged (``FileNotFoundError``: or gone).
     """
 
     def __init__(self, folder: Path, wanted: CacheMeta) -> None:
@@ -79,7 +80,9 @@ class CacheWriter:
             else:
                 _check_same(folder, found, wanted)
                 self.meta = found
-            if not self.meta.whole:
+            if self.meta.whole:
+                check_sizes(self.meta, folder)
+            else:
                 self._vectors = _open_at(folder / VECTORS_NAME, self.meta.done * self.meta.row_bytes)
                 self._ids = _open_at(folder / IDS_NAME, self.meta.id_bytes)
         except BaseException:
@@ -211,6 +214,8 @@ def _check_same(folder: Path, found: CacheMeta, wanted: CacheMeta) -> None:
         f"{what} ({name} {getattr(found, name)}, now {getattr(wanted, name)})"
         for name, what in _WANTED.items()
         if getattr(found, name) != getattr(wanted, name)
+        # which depends on --max-words, too
+        and not (name == "fingerprint" and found.max_words != wanted.max_words)
     ]
     if differences:
         raise FileExistsError(

@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional
 from tqdm import tqdm
 
 from muse_plugin.flag_checks import check_positive
-from muse_plugin.matching.cache_meta import DTYPES, CacheMeta
+from muse_plugin.matching.cache_meta import DTYPES, LONGEST_ID, CacheMeta
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.text_streams import clean_line, iterate_lines
@@ -77,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags that say how sentences are read."""
     parser.add_argument("--batch-size", type=int, default=128, help="most sentences encoded at once (default: 128)")
+    add_length_arguments(parser)
+
+
+def add_length_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags that say what happens to long sentences."""
     parser.add_argument("--max-words", type=int, help="words read of a sentence (default: as in training)")
     parser.add_argument(
         "--long-texts", choices=LONG_TEXTS, help="what happens to longer ones (default: as in training)"
@@ -248,7 +253,7 @@ def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iter
         warns: whether lines that are not UTF-8 are reported.
 
     Raises:
-        ValueError: if a line has no id.
+        ValueError: if a line has no id, or one that no cache can hold.
     """
     with source.open("rb") as file:
         for number, (text, is_valid) in enumerate(iterate_lines(file), start=1):
@@ -263,6 +268,11 @@ def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iter
                 raise ValueError(
                     f"with --ids, a line is an id, a tab and a sentence, but line {number} of {source} is "
                     f"{(name + tab + text)[:60]!r}."
+                )
+            if len(name.encode()) >= LONGEST_ID:
+                raise ValueError(
+                    f"an id must have fewer than {LONGEST_ID:,} bytes, but that in line {number} of {source} has "
+                    f"{len(name.encode()):,}; shorten it."
                 )
             yield NamedSentence(number, name, text)
 

@@ -7,6 +7,7 @@ head; beside it, for ``--match-aggregation max``, the share of every head in the
 import argparse
 import itertools
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,13 +18,16 @@ from torch import Tensor
 
 from muse_plugin.atomic_files import open_atomically
 from muse_plugin.figures import check_format, open_figure
-from muse_plugin.flag_checks import check_positive
-from muse_plugin.matching.encode import check_input
+from muse_plugin.flag_checks import check_apart, check_positive
+from muse_plugin.matching.encode import LONG_TEXTS, NamedSentence, add_length_arguments, check_input, read_words
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
 from muse_plugin.modules.attention_weights import find_attention, record_attention
 from muse_plugin.modules.head_match import HeadWiseMatch
+from muse_plugin.modules.head_outputs import record_heads
 from muse_plugin.text_streams import clean_line, iterate_lines
+
+logger = logging.getLogger(__name__)
 
 DESCRIPTION = (
     "Show for one pair what the heads of a head-wise match model look at in either sentence, and how much each head "
@@ -71,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="heads to show, layer and head counted from 0, such as 0.3,2.11 (default: the "
         f"{SHOWN_HEADS} with the largest shares, or the first of the last layer)",
     )
+    add_length_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,11 +90,13 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: if the model has no heads to show, or the pair or a head does not exist.
     """
-    check_positive(args, "line")
+    check_positive(args, "line", "max_words")
     check_input(args.input, "--input")
     check_format(args.output, "--output")
-    model = PairModel.load(args.path, args.data, cpu=args.cpu)
-    explanation = explain(model, _read_pair(args.input, args.line))
+    for path in (args.output, args.output.with_suffix(".json")):
+        check_apart(path, args.input)
+    model = PairModel.load(args.path, args.data, max_words=args.max_words, cpu=args.cpu)
+    explanation = explain(model, _read_pair(args.input, args.line), args.long_texts, args.line)
     heads = _choose_heads(explanation, args.heads)
     draw(explanation, heads, args.output)
     with open_atomically(args.output.with_suffix(".json")) as file:
@@ -113,15 +120,17 @@ def _read_pair(path: Path, number: int) -> list[str]:
 
 
 @torch.no_grad()
-def explain(model: PairModel, texts: Sequence[str]) -> Explanation:
+def explain(model: PairModel, texts: Sequence[str], long_texts: Optional[str] = None, line: int = 1) -> Explanation:
     """Reads a pair and keeps what its heads saw.
 
     Args:
         model: a head-wise match model.
         texts: the two sentences, raw.
+        long_texts: one of ``LONG_TEXTS``; None for what was chosen in training.
+        line: number of the pair, for messages.
 
     Raises:
-        ValueError: if the model is another one, or compares no heads.
+        ValueError: if the model is another one, or compares no heads, or a text has no word or too many.
     """
     net = model.model
     if not isinstance(net, HeadWiseMatchBase) or net.classic:
@@ -129,17 +138,22 @@ def explain(model: PairModel, texts: Sequence[str]) -> Explanation:
             "match explain shows heads that are compared, but this model compares none; train one with --arch "
             "head_wise_match (or one of its kin) and without --match classic."
         )
+    refuse = (long_texts or str(model.task.cfg.long_texts)) == LONG_TEXTS[1]
     modules = find_attention(net.encoder)
     layers = [net.sources.index(level) for level in net.levels]
     words, attention, vectors = [], [], []
     for text in texts:
-        sentence = model.predictor.settings.split_words(text)[: model.max_words]
-        if not sentence:
-            raise ValueError(f"both texts of a pair must have a word, but one has none: {text!r}.")
-        with record_attention([modules[layer] for layer in layers]) as weights:
+        (sentence,), truncated = read_words(model, [NamedSentence(line, str(line), text)], refuse)
+        if truncated:
+            logger.warning("only the first %d words are read of %r ...", model.max_words, text[:40])
+        with record_attention([modules[layer] for layer in layers]) as weights, record_heads(net.levels) as outputs:
             vectors.append(model.encode([sentence]))
         words.append(net.name_positions(sentence))
-        attention.append(torch.stack([_summarise(weights[level][0], net.head_pooling) for level in range(len(layers))]))
+        attention.append(
+            torch.stack(
+                [_summarise(weights[level][0], outputs[level][0], net.head_pooling) for level in range(len(layers))]
+            )
+        )
     logits = model.score_pairs(vectors[0], vectors[1])[0]
     shares = None
     if isinstance(net.matcher, HeadWiseMatch) and net.matcher.head_aggregation.kind == "max":
@@ -150,9 +164,26 @@ def explain(model: PairModel, texts: Sequence[str]) -> Explanation:
     )
 
 
-def _summarise(weights: Tensor, pooling: str) -> Tensor:
-    """(H, T, S) to (H, S): the row of the classification token, or the mean over words where heads are pooled."""
-    return (weights[:, 0] if pooling == "cls" else weights.mean(dim=1)).cpu()
+def _summarise(weights: Tensor, outputs: Tensor, pooling: str) -> Tensor:
+    """What the vectors of heads are made of.
+
+    Args:
+        weights: of attention, shape (H, T, S).
+        outputs: of the heads, head by head, shape (T, H * D).
+        pooling: of the outputs of a head, see ``--head-pooling``.
+
+    Returns:
+        Shape (H, S): the row of the classification token, the mean of all rows, or that of the rows where the channels
+        have their maximum.
+    """
+    heads, length, _ = weights.shape
+    if pooling == "cls":
+        return weights[:, 0].cpu()
+    if pooling == "mean":
+        return weights.mean(dim=1).cpu()
+    best = outputs.view(length, heads, -1).argmax(dim=0)  # (H, D)
+    shares = torch.nn.functional.one_hot(best, length).to(weights).mean(dim=1)
+    return torch.einsum("ht,hts->hs", shares, weights).cpu()
 
 
 def _choose_heads(explanation: Explanation, text: Optional[str]) -> list[tuple[int, int]]:

@@ -26,7 +26,10 @@ _SCORING_FLAGS = (
     *("pair_features", "classifier_hidden_dim", "classifier_activation", "crf"),
     *("match_aggregation", "match_no_hierarchy", "match_per_layer", "match_dim"),
 )
-_TRAINING_FLAGS = ("word_vectors", "freeze_word_vectors", "character_ngram_vectors", "bert_dir")
+_TRAINING_FLAGS = (
+    *("word_vectors", "freeze_word_vectors", "character_ngram_vectors"),
+    *("bert_dir", "translation_checkpoint", "freeze_encoder"),
+)
 _TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese")
 # Ways to compare heads all read the same vectors; the one that compares none reads others.
 _HEAD_MATCHES = ("element", "cosine", "bilinear")

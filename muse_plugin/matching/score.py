@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.atomic_files import open_atomically
-from muse_plugin.flag_checks import check_positive
+from muse_plugin.flag_checks import check_apart, check_positive
 from muse_plugin.matching.best_matches import Blocks, plan_blocks
 from muse_plugin.matching.encode import check_input
 from muse_plugin.matching.match_output import format_pair
@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     check_positive(args, "top", "batch_size", "memory")
     _check_flags(args)
     check_streams(None, args.output)
+    check_apart(args.output, args.pairs, args.first, args.second)
     if args.pairs is not None:
         check_input(args.pairs, "--pairs")
     model = PairModel.load(args.path, args.data, cpu=args.cpu)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.flag_checks import check_positive
+from muse_plugin.flag_checks import check_apart, check_positive
 from muse_plugin.matching.best_matches import (
     DEFAULT_MEMORY,
     FIRST_STAGES,
@@ -213,6 +213,7 @@ def run(args: argparse.Namespace) -> int:
     if args.first_stage == "faiss":
         import_faiss()
     check_streams(None, args.output)
+    check_apart(args.output, args.queries, args.corpus)
     is_text = not args.queries.is_dir()
     if is_text:
         check_input(args.queries, "--queries")

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from muse_plugin.matching.cache_meta import IDS_NAME, VECTORS_NAME, require_meta
+from muse_plugin.matching.cache_meta import IDS_NAME, LONGEST_ID, VECTORS_NAME, check_sizes, require_meta
 
 _CHUNK = 1 << 22  # bytes of ids read at a time
-_LONGEST_ID = 1 << 20  # bytes
 
 
 class VectorCache:
@@ -36,8 +35,7 @@ class VectorCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.meta = require_meta(folder)
-        _check_size(folder / VECTORS_NAME, len(self) * self.meta.row_bytes)
-        _check_size(folder / IDS_NAME, self.meta.id_bytes)
+        check_sizes(self.meta, folder)
         self._offsets: Optional[np.ndarray] = None
 
     def __len__(self) -> int:
@@ -137,9 +135,9 @@ class VectorCache:
                 "remove the folder and encode again."
             )
         longest = int(np.diff(offsets).max(initial=0))
-        if longest > _LONGEST_ID:
+        if longest > LONGEST_ID:
             raise ValueError(
-                f"an id must have at most {_LONGEST_ID:,} bytes, but {self.folder / IDS_NAME} has one of {longest:,}; "
+                f"an id must have at most {LONGEST_ID:,} bytes, but {self.folder / IDS_NAME} has one of {longest:,}; "
                 "remove the folder and encode again with shorter ones."
             )
         return offsets
@@ -187,15 +185,4 @@ def check_made_by(cache: VectorCache, fingerprint: str, width: int) -> None:
         raise ValueError(
             f"this model's vectors have width {width}, but those of {cache.folder} have {cache.width}; encode the text "
             "again."
-        )
-
-
-def _check_size(path: Path, size: int) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"a cache must hold {path}, but it is not there; remove the folder and encode again.")
-    found = path.stat().st_size
-    if found != size:
-        raise ValueError(
-            f"{path} must have {size:,} bytes, but it has {found:,}; it was cut short or changed: remove the folder "
-            "and encode again."
         )

@@ -281,6 +281,7 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
     def __init__(self, cfg: Any, encoder: BertEncoder, special: dict[str, int], offset: int, outputs: int) -> None:
         self.special = special
         self.offset = offset
+        self.longest_text = encoder.sizes.max_position_embeddings - len((_FIRST, _LAST))
         super().__init__(cfg, nn.Identity(), encoder, outputs, tags_words=False, pairs=True)
 
     def build_cls(self, cfg: Any) -> None:
@@ -314,6 +315,11 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
         sizes = read_bert_sizes(Path(flat.bert_dir)) if starts and flat.bert_dir else parse_bert_sizes(flat.bert_sizes)
         special, offset = _find_special(task.source_dictionary, sizes)
         model = cls(flat, BertEncoder(sizes), special, offset, task.outputs)
+        if starts and task.cfg.max_words > model.longest_text:
+            raise ValueError(
+                f"--max-words must leave room for {_FIRST} and {_LAST} among the {sizes.max_position_embeddings} "
+                f"positions of this BERT, so be at most {model.longest_text}, but got {task.cfg.max_words}."
+            )
         if starts and flat.bert_dir:
             load_bert_weights(model.encoder, Path(flat.bert_dir))
         model.kept_flags = {"bert_sizes": write_bert_sizes(sizes)}

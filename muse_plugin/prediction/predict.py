@@ -261,6 +261,9 @@ class Predictor:
         max_words: words read of a text; None for as many as in training, or all where every word gets a tag.
         cpu: if false, a GPU is used when there is one.
         long_texts: "truncate" or "refuse"; None for what was chosen in training.
+
+    Raises:
+        ValueError: if the model cannot read so many words.
     """
 
     def __init__(
@@ -283,6 +286,9 @@ class Predictor:
         if self.use_cuda:
             model.cuda()
         model.make_generation_fast_()  # type: ignore[operator]
+        longest = getattr(model, "longest_text", None)
+        if longest is not None and self.max_words is not None and self.max_words > longest:
+            raise ValueError(f"--max-words must be at most {longest} for this model, but got {self.max_words}.")
         self.long_texts = long_texts or str(task.cfg.long_texts)
         self.words = self.unknown_words = self.truncated = 0
 

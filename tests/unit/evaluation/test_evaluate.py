@@ -387,6 +387,13 @@ def test_plain_text_needs_references_and_a_checkpoint_data(run_evaluate, tmp_pat
         run_evaluate("--path", "x", "--data", tmp_path)
 
 
+def test_a_log_is_not_replaced_by_its_scores(log, capsys):
+    before = log.read_bytes()
+    assert cli.main(["evaluate", "--generation-log", str(log), "--output", str(log)]) == 2
+    assert f"--output must not replace what is read, but {log} is read too" in capsys.readouterr().err
+    assert log.read_bytes() == before
+
+
 def test_outputs_are_checked_first(run_evaluate, tmp_path, log):
     with pytest.raises(IsADirectoryError, match="--plot must name a file"):
         run_evaluate("--generation-log", log, "--plot", tmp_path)

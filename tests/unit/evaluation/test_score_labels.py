@@ -203,6 +203,14 @@ def test_labels_are_counted_in_whole_numbers_also_where_none_is_right(tmp_path, 
     assert ".0 times" not in printed
 
 
+def test_predictions_are_not_replaced_by_their_scores(tmp_path, capsys):
+    path = write(tmp_path / "p.jsonl", "label", ["a"], ["a"])
+    before = path.read_bytes()
+    assert cli.main(["score-labels", str(path), "--output", str(path)]) == 2
+    assert "--output must not replace what is read" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
 def test_other_sentences_and_entities_of_labels_are_refused(tmp_path, capsys):
     path = write(tmp_path / "p.jsonl", "label", ["a"], ["a"])
     other = write(tmp_path / "o.jsonl", "label", ["a"], ["b"])

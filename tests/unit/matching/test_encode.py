@@ -148,10 +148,27 @@ def test_a_killed_process_leaves_what_can_be_continued(load, text, tmp_path, sma
         (b"a\tgood\nb\t\n", ["--ids"], "but line 2 is blank"),
         (b"a\tgood\nb\tbad\na\tfilm\n", ["--ids"], "ids must be unique, but 'a' of line 3 of .* is that of line 1 too"),
         (b"good\n" + b"bad " * 7, ["--long-texts", "refuse"], "refuse allows 6 words, but line 2 has 7; raise --max"),
+        (
+            b"a" * (1 << 20) + b"\tgood\n",
+            ["--ids"],
+            "fewer than 1,048,576 bytes, but that in line 1 of .* has 1,048,576",
+        ),
         (b"good\n", ["--batch-size", "0"], "--batch-size must be at least 1, but got 0"),
         (b"good\n", ["--max-words", "-1"], "--max-words must be at least 1, but got -1"),
     ],
-    ids=["blank", "invisible", "empty", "no_tab", "no_id", "blank_with_id", "twice", "long", "batch", "words"],
+    ids=[
+        "blank",
+        "invisible",
+        "empty",
+        "no_tab",
+        "no_id",
+        "blank_with_id",
+        "twice",
+        "long",
+        "long_id",
+        "batch",
+        "words",
+    ],
 )
 def test_what_cannot_be_encoded_is_named_and_nothing_is_made(shop, tmp_path, capsys, content, flags, words):
     (tmp_path / "text").write_bytes(content)

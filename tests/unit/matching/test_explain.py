@@ -11,6 +11,7 @@ from muse_plugin.matching import explain as module
 from muse_plugin.matching.explain import explain
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.modules.attention_weights import find_attention, record_attention
+from muse_plugin.modules.head_outputs import record_heads
 
 PAIR = "the plot was thin\tIt was rather fun"
 SIZES = ["--encoder-layers", "3", "--encoder-attention-heads", "4"]
@@ -71,6 +72,7 @@ def test_numbers_and_figure_are_those_of_the_pair(model, pairs, tmp_path, capsys
         ("head_wise_match_transformer", ("--match-levels", "0,2", "--head-pooling", "mean")),
         ("head_wise_match_muse", ("--match", "cosine", "--match-aggregation", "concat")),
         ("head_wise_match_multi_scale", ("--encoder-attention-scales", "1,3,all")),
+        ("head_wise_match_transformer", ("--head-pooling", "max")),
     ],
 )
 def test_words_are_shaded_by_what_the_sentences_vector_has_of_them(make_model, arch, flags):
@@ -80,14 +82,32 @@ def test_words_are_shaded_by_what_the_sentences_vector_has_of_them(make_model, a
     assert explanation.layers == layers
     assert (explanation.shares is None) == ("concat" in flags)
     for side, text in enumerate(PAIR.split("\t")):
-        with record_attention(find_attention(loaded.model.encoder)) as weights:
+        net = loaded.model
+        with record_attention(find_attention(net.encoder)) as weights, record_heads(net.levels) as outputs:
             loaded.encode([loaded.predictor.settings.split_words(text)])
         for level, layer in enumerate(layers):
             of_words = weights[layer][0]  # (H, T, T)
-            expected = of_words[:, 0] if loaded.model.head_pooling == "cls" else of_words.sum(1) / of_words.shape[1]
+            if loaded.model.head_pooling == "max":
+                best = outputs[level][0].view(len(of_words[0]), 4, -1).max(dim=0).indices
+                expected = torch.stack([of_words[head, best[head]].mean(dim=0) for head in range(4)])
+            else:
+                expected = of_words[:, 0] if loaded.model.head_pooling == "cls" else of_words.sum(1) / of_words.shape[1]
             assert_close(explanation.attention[side][level], expected, atol=1e-6)
         assert explanation.attention[side].shape[-1] == len(explanation.words[side])
         assert_close(explanation.attention[side].sum(-1), torch.ones(len(layers), 4), atol=1e-5)
+
+
+def test_long_sentences_are_cut_with_a_warning_or_refused(model, tmp_path, capsys, caplog):
+    (tmp_path / "pairs.tsv").write_text("a film\tthe plot of it was rather thin but fun\n")
+    arguments = ["--path", model, "--input", tmp_path / "pairs.tsv", "--output", tmp_path / "a.png"]
+    assert run(*arguments, "--long-texts", "refuse") == 2
+    assert "--long-texts refuse allows 6 words, but line 1 has 9; raise --max-words" in capsys.readouterr().err
+    assert not (tmp_path / "a.json").exists()
+    assert run(*arguments) == 0
+    assert "only the first 6 words are read of 'the plot of it was rather thin but fun'" in caplog.text
+    assert [len(words) for words in json.loads((tmp_path / "a.json").read_text())["words"]] == [1 + 2, 1 + 6]
+    assert run(*arguments, "--max-words", 9) == 0
+    assert [len(words) for words in json.loads((tmp_path / "a.json").read_text())["words"]] == [1 + 2, 1 + 9]
 
 
 def test_heads_can_be_chosen(model, pairs, tmp_path, monkeypatch):

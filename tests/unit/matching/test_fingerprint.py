@@ -9,7 +9,9 @@ import torch
 from helpers import assert_close
 
 from muse_plugin.matching.fingerprint import encoder_parameters, fingerprint_encoder, fingerprint_vectors
-from muse_plugin.prediction.predict import load_sentence_model
+from muse_plugin.models.head_wise_match_translation import HeadWiseMatchTranslationConfig
+from muse_plugin.prediction.predict import LoadedModel, load_sentence_model
+from muse_plugin.sentence_data.text_settings import TextSettings
 
 
 @pytest.fixture
@@ -63,6 +65,19 @@ def test_a_model_may_name_the_modules_that_see_only_vectors(loaded):
 def test_flags_count_where_vectors_depend_on_them(loaded, flag, value, counts):
     cfg = Namespace(**{**vars(_plain(loaded.cfg)), flag: value})
     assert (fingerprint_encoder(loaded._replace(cfg=cfg)) != fingerprint_encoder(loaded)) == counts
+
+
+def test_flags_that_begin_a_training_do_not_count():
+    """The checkpoint holds what was read by them."""
+    config = HeadWiseMatchTranslationConfig
+    loaded = LoadedModel(torch.nn.Linear(2, 2), None, TextSettings(False, "none", "en"), Namespace(**vars(config())))
+    loaded.model.config_class = config
+    loaded = loaded._replace(task=SimpleNamespace(source_dictionary=None, character_dictionary=None))
+    before = fingerprint_encoder(loaded)
+    for flag, value in (("translation_checkpoint", "elsewhere.pt"), ("freeze_encoder", True)):
+        assert fingerprint_encoder(loaded._replace(cfg=Namespace(**{**vars(loaded.cfg), flag: value}))) == before
+    cfg = Namespace(**{**vars(loaded.cfg), "head_pooling": "max"})
+    assert fingerprint_encoder(loaded._replace(cfg=cfg)) != before
 
 
 def test_a_flag_that_is_not_stored_counts_as_its_default(loaded):

@@ -100,10 +100,29 @@ def test_pairs_are_answered_in_their_order(shop, load, caches, first, second, tm
     assert_close(torch.tensor([list(e["probabilities"].values()) for e in entries]), expected)
 
 
+def test_what_is_read_is_not_replaced(shop, caches, tmp_path, capsys):
+    (tmp_path / "pairs").write_text("1\t2\n")
+    (tmp_path / "queries").write_text("good film\n")
+    vectors = (caches[0] / "vectors.bin").read_bytes()
+    for flags, output in (
+        (["--pairs", tmp_path / "pairs"], tmp_path / "pairs"),
+        (["--all"], caches[0] / "vectors.bin"),
+        (["--all", "--top", 1], caches[1] / "ids"),
+    ):
+        assert score(shop, caches, *flags, "--output", output) == 2
+        assert "--output must not replace what is read" in capsys.readouterr().err
+    words = ["--path", shop.yes_no, "--corpus", caches[1], "--queries", tmp_path / "queries", "--cpu"]
+    assert cli.main(["match", "search", *map(str, words), "--output", str(tmp_path / "queries")]) == 2
+    assert (tmp_path / "pairs").read_text() == "1\t2\n"
+    assert (tmp_path / "queries").read_text() == "good film\n"
+    assert (caches[0] / "vectors.bin").read_bytes() == vectors
+
+
 def test_numbers_have_no_label(shop, load, make_cache, first, tmp_path, capsys):
     model = load("number")
     folder = make_cache("c", first, model)
     (tmp_path / "pairs").write_text("1\t2\n")
+    capsys.readouterr()  # of the data, if this test is the first to ask for them
     for flags in ([], ["--format", "jsonl"]):
         assert score(shop, (folder, folder), "--pairs", tmp_path / "pairs", *flags, name="number") == 0
     columns, entry = capsys.readouterr().out.splitlines()

@@ -161,6 +161,22 @@ def test_a_whole_cache_is_left_as_it_is(tmp_path):
     assert read_files(folder) == before
 
 
+@pytest.mark.parametrize("name", ["vectors.bin", "ids"])
+@pytest.mark.parametrize("damage", ["cut", "emptied", "removed"])
+def test_a_damaged_cache_is_not_taken_for_whole(tmp_path, name, damage):
+    folder = write(tmp_path / "c")
+    path = folder / name
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if damage == "cut" else b"")
+    error = FileNotFoundError if damage == "removed" else ValueError
+    for open_it in (lambda: CacheWriter(folder, describe()), lambda: VectorCache(folder)):
+        with pytest.raises(error, match=rf"{name}.*remove the folder and encode again"):
+            open_it()
+    assert path.exists() == (damage != "removed")
+
+
 def test_one_writer_at_a_time(tmp_path):
     folder = tmp_path / "c"
     said = pytest.raises(ValueError, match=r"one program at a time may write to .*c, but another is doing so")

@@ -101,6 +101,30 @@ def test_a_pair_alone_equals_itself_in_a_batch_however_padded(model, match):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(("levels", "chosen"), [("last", [2]), ("0,2", [0, 2]), ("1", [1])])
+def test_levels_are_those_layers_of_all(model, levels, chosen):
+    words = make_input(make_sentences(7, 1, 4, seed=1))
+    whole, net = build(model), build(model, match_levels=levels)
+    encoder = {name: tensor for name, tensor in whole.state_dict().items() if not name.startswith("matcher")}
+    net.load_state_dict(encoder, strict=False)
+    of_all = whole.represent(**words).chunk(3, dim=1)
+    assert_close(net.represent(**words), torch.cat([of_all[level] for level in chosen], dim=1), atol=0, rtol=0)
+
+
+def test_bert_must_have_a_position_for_every_word_piece_of_the_longest_text(tmp_path):
+    from bert_folders import make_bert
+
+    make_bert(tmp_path, vocab_size=BERT_SIZES["vocab_size"])  # 16 positions
+    for max_words, fits in ((14, True), (15, False)):
+        task = make_task(pairs=True, source_dictionary=make_word_pieces(), max_words=max_words)
+        if fits:
+            assert build("head_wise_match", task=task, bert_dir=str(tmp_path), bert_sizes=None).longest_text == 14
+            continue
+        with pytest.raises(ValueError, match=r"among the 16 positions of this BERT, so be at most 14, but got 15"):
+            build("head_wise_match", task=task, bert_dir=str(tmp_path), bert_sizes=None)
+
+
+@torch.no_grad()
 def test_kept_vectors_give_the_same_bits_as_the_whole_model(model, match):
     net = build(model, **match)
     first, second = make_sentences(7, 1, 4, seed=1), make_sentences(2, 9, 1, seed=2)

@@ -131,6 +131,15 @@ def test_long_lines_are_refused_where_they_were_in_training(tmp_path, capsys):
     assert len(predict(capsys, tmp_path, "good bad film\n", "--long-texts", "truncate", "--restart")[0]) == 1
 
 
+def test_the_text_is_not_replaced_by_its_answers(classifier, tmp_path, capsys):
+    folder, _, _ = classifier
+    (tmp_path / "text").write_text("good film\n")
+    text = str(tmp_path / "text")
+    assert cli.main(["predict", "--path", str(folder), "--cpu", "--input", text, "--output", text]) == 2
+    assert "--output must not replace what is read" in capsys.readouterr().err
+    assert (tmp_path / "text").read_text() == "good film\n"
+
+
 def test_an_interrupted_prediction_goes_on_to_the_same_bytes(classifier, tmp_path, capsys, monkeypatch):
     folder, _, _ = classifier
     (tmp_path / "in.txt").write_text("".join(f"{text} {'film ' * (i % 4)}\n" for i, text in enumerate(TEXTS)))

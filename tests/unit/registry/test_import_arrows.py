@@ -45,7 +45,7 @@ FLOORS = {
     "matching": floor(
         f"atomic_files byte_pair_encoding flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"
     ),
-    "evaluation": floor(f"atomic_files figures run_record text_files {BELOW}"),
+    "evaluation": floor(f"atomic_files figures flag_checks run_record text_files {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(f"atomic_files flag_checks figures run_record text_streams checkpoints sentence_data {BELOW}"),
     "view": floor("flag_checks text_streams checkpoints translation analysis"),
@@ -57,7 +57,7 @@ FLOORS = {
     "atomic_files": floor("", ""),
     "flag_checks": floor("", ""),
     "byte_pair_encoding": floor("", "subword_nmt"),
-    "line_by_line": floor("partial_output text_streams", "tqdm"),
+    "line_by_line": floor("flag_checks partial_output text_streams", "tqdm"),
     "partial_output": floor("atomic_files", ""),
     "moses_words": floor("text_streams", "sacremoses"),
     "text_files": floor("", "tqdm"),
