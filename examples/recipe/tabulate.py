@@ -1,8 +1,8 @@
 """Makes a table out of the results of recipes: ``python tabulate.py runs/multi30k/*/results/*.json``.
 
 Every file is one evaluation (``muse-plugin evaluate`` or ``score-labels`` with ``--output``). Runs that differ in
-nothing but the seed become one row, with mean and deviation; test sets become columns. ``--output RESULTS.md --intro
-TEXT.md`` writes the table below a text.
+nothing but the seed become one row, with mean and deviation; test sets become columns. Scores by length, where they
+were measured, are a table of their own. ``--output RESULTS.md --intro TEXT.md`` writes the tables below a text.
 """
 
 import argparse
@@ -71,14 +71,16 @@ def read_result(path: Path) -> Result:
 def format_scores(results: list[Result], score: str) -> str:
     """Mean, and deviation where there are several seeds; empty where nothing was measured."""
     values = [result.record["scores"][score]["mean"] for result in results if score in result.record["scores"]]
-    if not values:
-        return ""
-    decimals = DECIMALS.get(score, 2)
+    return format_values(values, DECIMALS.get(score, 2)) if values else ""
+
+
+def format_values(values: list[float], decimals: int = 2) -> str:
+    """Mean, and deviation where there are several."""
     return f"{mean(values):.{decimals}f}" + (f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else "")
 
 
 def make_table(results: list[Result]) -> str:
-    """The Markdown table and, below it, what holds for all rows and the command of every row."""
+    """The Markdown tables and, below them, what holds for all rows and the command of every row."""
     rows: dict[tuple, list[Result]] = defaultdict(list)
     for result in results:
         rows[result.group].append(result)
@@ -112,7 +114,60 @@ def make_table(results: list[Result]) -> str:
         commands.append(
             f"{title}, seed {seeds[0]}:\n\n```\n{shorten(members[0].record['settings'].get('train_command', ''))}\n```"
         )
-    return "\n".join(lines) + "\n\n" + describe_conditions(results) + "\n\n" + "\n\n".join(commands) + "\n"
+    by_length = [line for test in tests for line in make_length_table(rows, varying, test)]
+    return "\n\n".join(["\n".join([*lines, *by_length]), describe_conditions(results), *commands]) + "\n"
+
+
+def has_lengths(record: dict[str, Any]) -> bool:
+    """Whether a file has scores by length of ``score-labels``; those of ``evaluate`` are of several systems."""
+    lengths = record.get("length_buckets")
+    return bool(lengths) and "score" in lengths["buckets"][0]
+
+
+def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test: str) -> list[str]:
+    """The lines of a table with the main score of a test set by length; none where it was not measured.
+
+    Args:
+        rows: runs by their settings.
+        varying: names of the settings that tell the rows apart.
+        test: name of the test set.
+
+    Raises:
+        ValueError: if runs were measured with other bounds.
+    """
+    measured = {
+        group: [r.record["length_buckets"] for r in members if r.test_set == test and has_lengths(r.record)]
+        for group, members in rows.items()
+    }
+    every = [one for several in measured.values() for one in several]
+    if not every:
+        return []
+    columns = {tuple((b["label"], b["num_sentences"]) for b in one["buckets"]) for one in every}
+    if len(columns) > 1:
+        raise ValueError(
+            f"scores by length of {test} must be of the same lengths to stand in one table, but got "
+            f"{' and '.join(sorted(', '.join(label for label, _ in one) for one in columns))}; evaluate again alike."
+        )
+    names = [f"{label} ({count:,})" for label, count in columns.pop()]
+    score, unit = SHOWN.get(every[0]["score"], every[0]["score"]), every[0]["unit"]
+    lines = [
+        "",
+        "| "
+        + " | ".join([*(key.replace("_", " ") for key in varying), f"{test}: {score} of texts of so many {unit}"])
+        + " | "
+        + " | ".join(names)
+        + " |",
+        "|" + "---|" * (len(varying) + 1) + "--:|" * len(names),
+    ]
+    for group, several in measured.items():
+        if several:
+            settings = dict(group)
+            seeds = f"{len(several)} seeds" if len(several) > 1 else "1 seed"
+            values = [[one["buckets"][i]["score"] for one in several] for i in range(len(names))]
+            cells = [settings.get(key, "") for key in varying] + [seeds]
+            cells += [format_values(row) if None not in row else "" for row in values]
+            lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def shorten(command: str) -> str:

@@ -35,4 +35,4 @@ case "$dataset" in
     ;;
 esac
 printf '\n'
-python "$recipe_tools/tabulate.py" "${results[@]}" | sed -n '/^|/p'
+python "$recipe_tools/tabulate.py" "${results[@]}" | sed '/^- /,$d'

@@ -47,6 +47,47 @@ def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, tabulate
     assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "distance"]
 
 
+def with_lengths(path, *scores):
+    record = json.loads(path.read_text())
+    buckets = [
+        {"label": label, "num_sentences": count, "score": score}
+        for (label, count), score in zip((("1-10", 1200), (">10", 3)), scores, strict=False)
+    ]
+    record["length_buckets"] = {"unit": "words", "score": "accuracy", "buckets": buckets}
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_scores_by_length_are_a_table_of_their_own(tmp_path, tabulate):
+    files = [
+        with_lengths(make(tmp_path, "a", 40.0, seed=1), 70.0, 50.0),
+        with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0, 60.0),
+        with_lengths(make(tmp_path, "c", 38.5, model="transformer"), 65.0, None),
+        make(tmp_path, "d", 38.5, model="never_measured"),
+        make(tmp_path, "e", 38.5, model="by_evaluate"),
+        make(tmp_path, "f", 38.5, model="by_evaluate_with_lengths"),
+    ]
+    for number, lengths in ((4, None), (5, {"unit": "word", "buckets": [{"low": 1, "scores": [30.0]}]})):
+        record = json.loads(files[number].read_text())
+        files[number].write_text(json.dumps({**record, "length_buckets": lengths}))
+    lines = tabulate.make_table([tabulate.read_result(path) for path in files]).splitlines()
+    start = next(i for i, line in enumerate(lines) if "so many" in line)
+    assert lines[start - 1] == ""
+    assert lines[start : start + 5] == [
+        "| model | test_a: accuracy of texts of so many words | 1-10 (1,200) | >10 (3) |",
+        "|---|---|--:|--:|",
+        "| muse | 2 seeds | 71.00 ± 1.41 | 55.00 ± 7.07 |",
+        "| transformer | 1 seed | 65.00 |  |",
+        "",
+    ]
+
+
+def test_other_bounds_are_refused(tmp_path, tabulate):
+    files = [with_lengths(make(tmp_path, "a", 40.0), 70.0, 50.0), with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0)]
+    with pytest.raises(ValueError, match=r"of the same lengths .* but got 1-10 and 1-10, >10; evaluate again alike"):
+        tabulate.make_table([tabulate.read_result(path) for path in files])
+
+
 def test_another_file_is_refused(tmp_path, tabulate):
     path = tmp_path / "x.json"
     path.write_text('{"scores": {}}')
