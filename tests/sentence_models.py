@@ -71,6 +71,7 @@ VARIANTS = {
     "single_layer_on_top": {"model": "sentence_average", "classifier_hidden_dim": 0},
     "no_distance_mask": {"model": "distance_attention_network", "distance_alpha": 0.0},
     "no_projection_norms": {"model": "distance_attention_network", "projection_norms": "none"},
+    "no_block_norms": {"model": "distance_attention_network", "no_block_norms": True},
     "disan_with_norms_on_top": {
         "model": "directional_attention_network",
         "pooling": "source_to_token_max",

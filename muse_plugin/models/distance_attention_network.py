@@ -48,6 +48,9 @@ class DistanceAttentionNetworkConfig(SentenceModelConfig):
     embedding_dropout: float = embedding_dropout_flag(0.0)
     pooling: Pooling = pooling_flag("source_to_token_max")  # type: ignore[valid-type]
     projection_norms: ProjectionNorms = projection_norms_flag("all")  # type: ignore[valid-type]
+    no_block_norms: bool = _flag(
+        False, "leave out the layer norms on the sums in either direction, too; see --projection-norms for the others"
+    )
     classifier_hidden_dim: int = classifier_hidden_flag(300)
     classifier_activation: ClassifierActivation = classifier_activation_flag("relu")  # type: ignore[valid-type]
     classifier_dropout: float = classifier_dropout_flag(0.0)
@@ -108,6 +111,7 @@ class DistanceAttentionNetworkModel(SentenceModel):
                 cfg.distance_alpha,
                 cfg.dropout,
                 norms=str(cfg.projection_norms) == "all",
+                block_norms=not cfg.no_block_norms,
             )
             for direction in ("forward", "backward")
         )

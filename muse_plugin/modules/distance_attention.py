@@ -90,7 +90,9 @@ class DistanceAttentionBlock(nn.Module):
         direction: "forward" (earlier words) or "backward" (later words).
         alpha: what a logit loses per word of distance; 0 for no distance mask.
         dropout: probability in [0, 1) of dropping a channel, training only.
-        norms: have layer norms on the projections of attention and gate; those of G and of the result always are.
+        norms: have layer norms on the projections of attention and gate.
+        block_norms: have those of G and of the result, as published; without any norm the count of parameters is the
+            published one.
 
     Raises:
         ValueError: see ``MaskedAttention``.
@@ -105,15 +107,16 @@ class DistanceAttentionBlock(nn.Module):
         alpha: float = 1.5,
         dropout: float = 0.0,
         norms: bool = True,
+        block_norms: bool = True,
     ) -> None:
         super().__init__()
         self.dropout = dropout
         self.output_size = embed_dim
         self.attention = MaskedAttention(embed_dim, num_heads, direction, alpha, norms)
         self.gate = FusionGate(embed_dim, dropout, norms)
-        self.gate_norm = nn.LayerNorm(embed_dim)
+        self.gate_norm = nn.LayerNorm(embed_dim) if block_norms else nn.Identity()
         self.ffn = nn.Sequential(nn.Linear(embed_dim, ffn_embed_dim), nn.ReLU(), nn.Linear(ffn_embed_dim, embed_dim))
-        self.output_norm = nn.LayerNorm(embed_dim)
+        self.output_norm = nn.LayerNorm(embed_dim) if block_norms else nn.Identity()
 
     def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """Encodes; see ``MaskedAttention.forward``."""

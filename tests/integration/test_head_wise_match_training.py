@@ -14,6 +14,10 @@ from helpers import assert_close
 from sentence_models import write_column, write_data
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.matching.explain import explain
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.prediction.predict import Predictor
+from muse_plugin.sentence_data.text_settings import TextSettings
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = [f"w{number}" for number in range(16)]
@@ -71,7 +75,7 @@ def load(path):
 
 
 def test_bert_is_read_once_and_then_kept_in_the_checkpoint(data, tmp_path):
-    bert = make_bert(tmp_path / "bert", vocab_size=22)
+    bert = make_bert(tmp_path / "bert", vocab_size=22, max_position_embeddings=64)
     # The rate is too small to change anything: the encoder is still the one that was read.
     flags = "--bert-dir", tmp_path / "bert", "--lr", 1e-9
     fit(data, tmp_path / "run", "head_wise_match", *flags, "--max-epoch", 1)
@@ -83,6 +87,15 @@ def test_bert_is_read_once_and_then_kept_in_the_checkpoint(data, tmp_path):
     stored = load_checkpoint(path)
     assert '"vocab_size": 22' in stored["cfg"]["model"]["bert_sizes"]
     assert stored["extra_state"]["train_iterator"]["epoch"] == 3
+    # Its heads can be shown: what [CLS] sees of a sentence, as BERT itself has it.
+    pairs = PairModel(Predictor(model, task, TextSettings(False, "none", "en"), cpu=True), "any")
+    explanation = explain(pairs, ["good w3", "w1 bad w2"])
+    assert explanation.words == (["[CLS]", "good", "w3", "[SEP]"], ["[CLS]", "w1", "bad", "w2", "[SEP]"])
+    ids = torch.tensor([[SPECIAL.index("[CLS]"), 4, 4 + 2 + 3, SPECIAL.index("[SEP]")]])
+    bert.set_attn_implementation("eager")
+    seen = bert(ids, output_attentions=True).attentions  # of each layer (1, H, T, T)
+    assert_close(explanation.attention[0], torch.cat([layer[:, :, 0] for layer in seen]), atol=1e-5)
+    assert_close(explanation.shares.sum(dim=1), torch.ones(3), atol=1e-5)
 
 
 @pytest.mark.parametrize("arch", ENCODERS)

@@ -56,6 +56,9 @@ def test_parameters_are_as_many_as_published():
     bare = build_default(DISTANCE, projection_norms="none")
     assert count_norms(bare) == 2 * 2 * 2 * 300  # those of gate and result in either direction stay
     assert count((bare.encoder, bare.pooling, bare.classifier)) == 4_686_603 + 2_400
+    published = build_default(DISTANCE, projection_norms="none", no_block_norms=True)
+    assert count((published.encoder, published.pooling, published.classifier)) == 4_686_603
+    assert count_norms(published) == 0
     disan = build_default(DIRECTIONAL)
     assert count((disan.encoder, disan.pooling, disan.classifier)) == 2_345_403
     assert count_norms(disan) == 0
