@@ -43,10 +43,11 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     """Reads the flags and writes the pictures; returns the exit code."""
     parser = argparse.ArgumentParser(description="Copies pictures in few colours, each of at most 150 kB.")
     parser.add_argument("pictures", type=Path, nargs="+", metavar="PICTURE")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="an existing folder")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="where to; made if missing")
     args = parser.parse_args(words)
     for path in args.pictures:
         try:
+            args.output.mkdir(parents=True, exist_ok=True)
             with Image.open(path) as picture:
                 content = shrink(picture)
         except (OSError, ValueError) as error:

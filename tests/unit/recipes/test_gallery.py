@@ -47,7 +47,6 @@ def test_the_command_names_what_is_no_picture(shrinker, tmp_path, capsys):
     Image.new("RGB", (5, 5)).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_text("no picture")
     out = tmp_path / "out"
-    out.mkdir()
     assert shrinker.main([str(tmp_path / "good.png"), "--output", str(out)]) == 0
     assert [path.name for path in out.iterdir()] == ["good.png"]
     assert shrinker.main([str(tmp_path / "bad.png"), "--output", str(out)]) == 2
