@@ -9,8 +9,8 @@ bash "$script/setup.sh" --if-needed
 enter_environment
 cd "$muse_plugin_root"
 if (($# == 0)); then
-  # Everything: on all cores, each test in whichever process is free.
+  # Everything: on all cores, each test in whichever process is free; the slowest are listed.
   set -- --numprocesses "$(python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')" \
-    --dist worksteal
+    --dist worksteal --durations 20
 fi
 exec python -m pytest "$@"

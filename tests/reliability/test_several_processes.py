@@ -57,7 +57,7 @@ PAIRS = {
     "head_wise_match_muse": ENCODER,
     "head_wise_match_multi_scale": [*ENCODER, *WINDOWS],
     "head_wise_match_translation": ["--translation-checkpoint", "{translation}"],
-    "head_wise_match": ["--bert-dir", "{bert}"],
+    "head_wise_match": ["--bert-dir", "{bert}", "--max-words", 14],  # of 16 positions
 }
 
 

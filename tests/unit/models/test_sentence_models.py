@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import logging
 import pickle
 import re
 from dataclasses import fields
@@ -337,6 +338,7 @@ def first_of(dictionary):
 
 
 def test_vectors_are_counted_and_those_of_other_words_refused(vectors, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "muse_plugin")
     words, ngrams = map(str, vectors)
     build(word_vectors=words, character_ngram_vectors=ngrams, character_ngram_dim=4, input_projection="always")
     count = sum(1 for word in make_task().source_dictionary.symbols if word.startswith("w"))
