@@ -257,13 +257,13 @@ def main() -> int:
         parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
     try:
         runs = [run for path in args.results for run in read_runs(path)]
+        runs.sort(key=lambda run: (run.domain, run.model, len(run.seed), run.seed))
         report = make_report(runs, read_published(args.published))
         text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + report
     except (OSError, ValueError) as error:
         print(f"compare: error: {error}", file=sys.stderr)
         return 2
     if args.keep is not None:
-        runs.sort(key=lambda run: (run.domain, run.model, len(run.seed), run.seed))
         write(args.keep, "".join(map(format_run, runs)))
     if args.output is None:
         print(text, end="")
