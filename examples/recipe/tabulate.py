@@ -71,11 +71,12 @@ def read_result(path: Path) -> Result:
 def format_scores(results: list[Result], score: str) -> str:
     """Mean, and deviation where there are several seeds; empty where nothing was measured."""
     values = [result.record["scores"][score]["mean"] for result in results if score in result.record["scores"]]
-    return format_values(values, DECIMALS.get(score, 2)) if values else ""
+    return format_values(values, score) if values else ""
 
 
-def format_values(values: list[float], decimals: int = 2) -> str:
+def format_values(values: list[float], score: str) -> str:
     """Mean, and deviation where there are several."""
+    decimals = DECIMALS.get(score, 2)
     return f"{mean(values):.{decimals}f}" + (f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else "")
 
 
@@ -165,7 +166,7 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
             seeds = f"{len(several)} seeds" if len(several) > 1 else "1 seed"
             values = [[one["buckets"][i]["score"] for one in several] for i in range(len(names))]
             cells = [settings.get(key, "") for key in varying] + [seeds]
-            cells += [format_values(row) if None not in row else "" for row in values]
+            cells += [format_values(row, every[0]["score"]) if None not in row else "" for row in values]
             lines.append("| " + " | ".join(cells) + " |")
     return lines
 

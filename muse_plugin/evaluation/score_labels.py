@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.atomic_files import open_atomically
+from muse_plugin.bio_tags import is_bio_tag
 from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
@@ -157,7 +158,7 @@ def read_predictions(path: Path) -> Predictions:
 def _check_entity_tags(predictions: Predictions, path: Path) -> None:
     for number, rows in enumerate(zip(predictions.said, predictions.true, strict=True), start=1):
         for tag in (tag for row in rows for tag in row):
-            if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):
+            if not is_bio_tag(tag):
                 raise ValueError(
                     f"--entities needs tags O, B-X and I-X, but line {number} of {path} has {tag!r}; drop the flag to "
                     "score tags alone."

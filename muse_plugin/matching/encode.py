@@ -21,6 +21,7 @@ from muse_plugin.flag_checks import check_positive
 from muse_plugin.matching.cache_meta import DTYPES, LONGEST_ID, CacheMeta
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
+from muse_plugin.prediction.predict import LONG_TEXTS
 from muse_plugin.text_streams import clean_line, iterate_lines
 
 logger = logging.getLogger(__name__)
@@ -29,7 +30,6 @@ DESCRIPTION = (
     "Encode every sentence of a file once and store the vectors, for match score and match search. A command that was "
     "stopped goes on when it is given again."
 )
-LONG_TEXTS = ("truncate", "refuse")
 _BUFFER_ROWS = 4096
 _BUFFER_BYTES = 1 << 26
 
@@ -152,7 +152,7 @@ def encode_file(
         ValueError: if a line is blank or has no id or one that was there before, a sentence is too long and such are
             refused, the text changes meanwhile, a vector is not finite, or somebody else writes to the cache.
     """
-    refuse = (long_texts or str(model.task.cfg.long_texts)) == "refuse"
+    refuse = model.predictor.refuses(long_texts)
     before = source.stat()
     survey = survey_text(model, source, with_ids, refuse)
     wanted = CacheMeta(
@@ -300,12 +300,7 @@ def read_words(
         words = model.predictor.settings.split_words(sentence.text)
         if not words:
             _refuse_blank(sentence)
-        if len(words) > model.max_words:
-            if refuse:
-                raise ValueError(
-                    f"--long-texts refuse allows {model.max_words} words, but line {sentence.line} has {len(words)}; "
-                    "raise --max-words, or truncate."
-                )
+        if model.predictor.is_too_long(words, sentence.line, refuse):
             truncated += 1
             words = words[: model.max_words]
         if counts:

@@ -19,7 +19,7 @@ from torch import Tensor
 from muse_plugin.atomic_files import open_atomically
 from muse_plugin.figures import check_format, open_figure
 from muse_plugin.flag_checks import check_apart, check_positive
-from muse_plugin.matching.encode import LONG_TEXTS, NamedSentence, add_length_arguments, check_input, read_words
+from muse_plugin.matching.encode import NamedSentence, add_length_arguments, check_input, read_words
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
 from muse_plugin.modules.attention_weights import find_attention, record_attention
@@ -138,7 +138,7 @@ def explain(model: PairModel, texts: Sequence[str], long_texts: Optional[str] = 
             "match explain shows heads that are compared, but this model compares none; train one with --arch "
             "head_wise_match (or one of its kin) and without --match classic."
         )
-    refuse = (long_texts or str(model.task.cfg.long_texts)) == LONG_TEXTS[1]
+    refuse = model.predictor.refuses(long_texts)
     modules = find_attention(net.encoder)
     layers = [net.sources.index(level) for level in net.levels]
     words, attention, vectors = [], [], []

@@ -25,7 +25,6 @@ from muse_plugin.matching.best_matches import (
     rank_candidates,
 )
 from muse_plugin.matching.encode import (
-    LONG_TEXTS,
     add_reading_arguments,
     buffer_rows,
     check_input,
@@ -263,7 +262,7 @@ def encode_queries(
     Raises:
         ValueError: see ``encode.survey_text``.
     """
-    refuse = (long_texts or str(model.task.cfg.long_texts)) == LONG_TEXTS[1]
+    refuse = model.predictor.refuses(long_texts)
     survey_text(model, source, with_ids, refuse)
     lines = iterate_sentences(source, with_ids)
     cut = 0

@@ -349,6 +349,7 @@ def _choose_head_settings(cfg: Any) -> HeadSettings:
 
 def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
     dictionary = task.source_dictionary
+    vocabulary = _list_words(dictionary)
     # A checkpoint brings its vectors: the files need not be there any more.
     reads = not getattr(task, "loads_checkpoint", False)
     words = nn.Embedding(len(dictionary), cfg.word_embed_dim, dictionary.pad())
@@ -356,8 +357,8 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
     if cfg.word_vectors is not None:
         nn.init.uniform_(words.weight, -_UNKNOWN_RANGE, _UNKNOWN_RANGE)
         if reads:
-            found = read_word_vectors(cfg.word_vectors, _list_words(dictionary), cfg.word_embed_dim)
-            _fill(words, found, dictionary, f"--word-vectors {cfg.word_vectors}")
+            found = read_word_vectors(cfg.word_vectors, vocabulary, cfg.word_embed_dim)
+            _fill(words, found, vocabulary, f"--word-vectors {cfg.word_vectors}")
     with torch.no_grad():
         words.weight[dictionary.pad()].zero_()
     words.weight.requires_grad_(not cfg.freeze_word_vectors)
@@ -367,8 +368,8 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
         nn.init.zeros_(extra.weight)
         if reads:
             path = cfg.character_ngram_vectors
-            found = average_character_ngrams(path, _list_words(dictionary), cfg.character_ngram_dim)
-            _fill(extra, found, dictionary, f"--character-ngram-vectors {path}")
+            found = average_character_ngrams(path, vocabulary, cfg.character_ngram_dim)
+            _fill(extra, found, vocabulary, f"--character-ngram-vectors {path}")
         extra.weight.requires_grad_(False)
     characters = None
     if str(cfg.character_encoder) != "none":
@@ -408,10 +409,10 @@ def _list_words(dictionary: Any) -> dict[str, int]:
     }
 
 
-def _fill(table: nn.Embedding, read: WordVectors, dictionary: Any, flag: str) -> None:
+def _fill(table: nn.Embedding, read: WordVectors, words: dict[str, int], flag: str) -> None:
     """Copies the vectors that were found, and says of how many words they are."""
-    words = _list_words(dictionary)
-    missing = [word for word, index in words.items() if not read.found[index]]
+    found = read.found.tolist()
+    missing = [word for word, index in words.items() if not found[index]]
     if len(missing) == len(words):
         raise ValueError(
             f"{flag} must have vectors of words of the data, but has none of their {len(words):,} words, such as "

@@ -39,6 +39,7 @@ from muse_plugin.text_streams import open_output
 logger = logging.getLogger(__name__)
 
 BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input is a terminal
+LONG_TEXTS = ("truncate", "refuse")
 OUTPUT_FORMATS = ("tsv", "jsonl")
 # What of text.json decides about words.
 _TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese", "bpe")
@@ -101,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--long-texts",
-        choices=("truncate", "refuse"),
+        choices=LONG_TEXTS,
         help="what happens to longer ones: truncate (the first words are read; how many texts is said at the end), "
         "refuse (default: as in training)",
     )
@@ -129,9 +130,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _predict(args: argparse.Namespace) -> None:
-    needs_text = args.split is None
-    loaded = load_sentence_model(args.path, args.data, needs_text)
-    predictor = Predictor(*loaded[:3], args.batch_size, args.max_words, args.cpu, args.long_texts)
+    options = args.batch_size, args.max_words, args.cpu, args.long_texts
+    predictor = Predictor.load(args.path, args.data, *options, needs_text=args.split is None)
     if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:
         print(f"columns: label, then the probability of: {' '.join(predictor.task.labels)}", file=sys.stderr)
     if args.split is not None:
@@ -293,19 +293,26 @@ class Predictor:
         self.words = self.unknown_words = self.truncated = 0
 
     @classmethod
-    def load(cls, path: Union[str, Path], data: Optional[Union[str, Path]] = None, *options: Any) -> "Predictor":
+    def load(
+        cls,
+        path: Union[str, Path],
+        data: Optional[Union[str, Path]] = None,
+        *options: Any,
+        needs_text: bool = True,
+    ) -> "Predictor":
         """Loads a checkpoint, its dictionaries and its text settings.
 
         Args:
             path: a checkpoint, or a folder with one.
             data: the folder of the prepared data; None for the one that the model was trained on.
             *options: the remaining arguments of the class.
+            needs_text: whether raw text will be read, for which there must be text settings.
 
         Raises:
-            FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
+            FileNotFoundError: if the checkpoint, a dictionary or needed text settings are missing.
             ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
         """
-        loaded = load_sentence_model(path, data)
+        loaded = load_sentence_model(path, data, needs_text)
         return cls(loaded.model, loaded.task, loaded.settings, *options)
 
     def answer(self, lines: Sequence[str], first_line: int = 1) -> list[Answer]:
@@ -365,17 +372,36 @@ class Predictor:
                 if wanted == 1:
                     return []  # nothing but characters that cannot be seen
                 raise ValueError(f"both texts of a pair must have a word, but in line {number} one is blank: {line!r}.")
-            if self.max_words is not None and len(words) > self.max_words:
-                if self.long_texts == "refuse":
-                    raise ValueError(
-                        f"--long-texts refuse allows {self.max_words} words, but line {number} has {len(words)}; raise "
-                        "--max-words, or truncate."
-                    )
+            if self.is_too_long(words, number, self.refuses(None)):
                 self.truncated += 1
                 words = words[: self.max_words]
             texts.append(words)
             self.count_words(words)
         return texts
+
+    def refuses(self, long_texts: Optional[str]) -> bool:
+        """Whether long texts are refused: by one of ``LONG_TEXTS``, or None for this predictor's own choice."""
+        return (long_texts or self.long_texts) == LONG_TEXTS[1]
+
+    def is_too_long(self, words: Sequence[str], line: int, refuse: bool) -> bool:
+        """Whether a text has more words than are read.
+
+        Args:
+            words: of the text.
+            line: its line, for messages.
+            refuse: whether such a text is refused.
+
+        Raises:
+            ValueError: if it is, and such are refused.
+        """
+        if self.max_words is None or len(words) <= self.max_words:
+            return False
+        if refuse:
+            raise ValueError(
+                f"--long-texts refuse allows {self.max_words} words, but line {line} has {len(words)}; raise "
+                "--max-words, or truncate."
+            )
+        return True
 
     def count_words(self, words: Sequence[str]) -> None:
         """Counts words, and those that the dictionary does not have, for ``report_unknown_words``."""

@@ -1,16 +1,9 @@
-"""Checks that tags are valid BIO: ``B-X`` begins a stretch of kind X, ``I-X`` continues it, ``O`` is outside.
-
-An ``I-X`` that continues nothing is how the older IOB1 scheme begins a stretch; repairing it gives BIO.
-"""
+"""Checks that the tags of a text file are valid BIO (see ``bio_tags.py``), or repairs them."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-
-def find_bad_continuations(tags: Sequence[str]) -> list[int]:
-    """Returns the positions of every ``I-X`` that follows neither ``B-X`` nor ``I-X``."""
-    before = ["O", *tags]
-    return [i for i, tag in enumerate(tags) if tag.startswith("I-") and before[i] not in (tag, f"B-{tag[2:]}")]
+from muse_plugin.bio_tags import find_bad_continuations, is_bio_tag
 
 
 def check_bio(tags: Sequence[str], lines: Sequence[int], path: Path, repair: bool) -> tuple[list[str], int]:
@@ -29,7 +22,7 @@ def check_bio(tags: Sequence[str], lines: Sequence[int], path: Path, repair: boo
         ValueError: if a tag is none of ``O``, ``B-X`` and ``I-X``, or continues nothing and ``repair`` is false.
     """
     for tag, line in zip(tags, lines, strict=True):
-        if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2):
+        if not is_bio_tag(tag):
             raise ValueError(
                 f"with --tags bio a tag must be O, B-KIND or I-KIND, but line {line} of {path} has {tag!r}; convert "
                 "the tags or leave out --tags bio."

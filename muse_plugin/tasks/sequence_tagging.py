@@ -8,6 +8,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from muse_plugin.bio_tags import find_bad_continuations, is_bio_tag
 from muse_plugin.tasks.sentences.columns import Texts, load_tags
 from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig, flag
 
@@ -31,7 +32,7 @@ class MuseSequenceTaggingTask(SentenceTask):
 
     def __init__(self, cfg: SequenceTaggingConfig) -> None:
         super().__init__(cfg)
-        wrong = [tag for tag in self.labels if tag != "O" and not (tag[:2] in ("B-", "I-") and len(tag) > 2)]
+        wrong = [tag for tag in self.labels if not is_bio_tag(tag)]
         if cfg.entities and wrong:
             raise ValueError(
                 f"--entities needs tags O, B-X and I-X, but label/dict.txt in {self.folder} has "
@@ -47,16 +48,11 @@ class MuseSequenceTaggingTask(SentenceTask):
         return targets
 
     def _report_bad_continuations(self, targets: Iterable[Tensor], split: str) -> None:
-        count, first = 0, 0
-        for number, row in enumerate(targets, start=1):
-            before = "O"
-            for tag in (self.labels[index] for index in row.tolist()):
-                if tag.startswith("I-") and before[2:] != tag[2:]:
-                    count, first = count + 1, first or number
-                before = tag
-        if count:
+        counts = [len(find_bad_continuations([self.labels[index] for index in row.tolist()])) for row in targets]
+        if any(counts):
+            first = next(number for number, count in enumerate(counts, start=1) if count)
             logger.warning(
-                f"{split}: {count:,} tags I-X continue nothing, the first in line {first}; conlleval's rules count "
-                "each as the beginning of an entity. muse-plugin prepare-text --tags bio refuses them, with --bad-tags "
-                "repair it makes them B-X."
+                f"{split}: {sum(counts):,} tags I-X continue nothing, the first in line {first}; conlleval's rules "
+                "count each as the beginning of an entity. muse-plugin prepare-text --tags bio refuses them, with "
+                "--bad-tags repair it makes them B-X."
             )

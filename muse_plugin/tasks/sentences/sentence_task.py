@@ -114,7 +114,7 @@ class SentenceTask(FairseqTask):
         Raises:
             ValueError: if a dictionary is another one, even one of the same size: every number would mean another word.
         """
-        own = self._fingerprint_dictionaries()
+        own = self.state.dictionaries
         others = [name for name, digest in state_dict.get("dictionaries", {}).items() if own.get(name) != digest]
         if others:
             raise ValueError(

@@ -30,14 +30,14 @@ FLOORS = {
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
     "models": floor("modules ops"),
-    "tasks": floor("byte_pair_encoding"),
+    "tasks": floor("bio_tags byte_pair_encoding"),
     "criterions": floor("ops"),
     "checkpoints": floor(f"atomic_files {BELOW}"),
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
     "translation": floor(
         f"atomic_files byte_pair_encoding line_by_line moses_words partial_output text_streams checkpoints {BELOW}"
     ),
-    "sentence_data": floor(f"atomic_files byte_pair_encoding moses_words text_files text_streams {BELOW}"),
+    "sentence_data": floor(f"atomic_files bio_tags byte_pair_encoding moses_words text_files text_streams {BELOW}"),
     "prediction": floor(
         "atomic_files byte_pair_encoding flag_checks line_by_line partial_output text_streams checkpoints "
         f"sentence_data {BELOW}"
@@ -45,7 +45,7 @@ FLOORS = {
     "matching": floor(
         f"atomic_files byte_pair_encoding flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"
     ),
-    "evaluation": floor(f"atomic_files figures flag_checks run_record text_files {BELOW}"),
+    "evaluation": floor(f"atomic_files bio_tags figures flag_checks run_record text_files {BELOW}"),
     "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
     "analysis": floor(f"atomic_files flag_checks figures run_record text_streams checkpoints sentence_data {BELOW}"),
     "view": floor("flag_checks text_streams checkpoints translation analysis"),
@@ -55,6 +55,7 @@ FLOORS = {
     "doctor": floor("", "fairseq"),  # in its second process; test_doctor runs it where fairseq is missing
     "warning_filters": floor(""),
     "atomic_files": floor("", ""),
+    "bio_tags": floor("", ""),
     "flag_checks": floor("", ""),
     "byte_pair_encoding": floor("", "subword_nmt"),
     "line_by_line": floor("flag_checks partial_output text_streams", "tqdm"),

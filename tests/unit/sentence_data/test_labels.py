@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from muse_plugin.bio_tags import find_bad_continuations
 from muse_plugin.sentence_data.label_dictionary import (
     build_label_dictionary,
     check_known,
@@ -11,7 +12,7 @@ from muse_plugin.sentence_data.label_dictionary import (
     check_number,
     sort_labels,
 )
-from muse_plugin.sentence_data.tag_sequences import check_bio, find_bad_continuations
+from muse_plugin.sentence_data.tag_sequences import check_bio
 
 FILE = Path("a.txt")
 
