@@ -41,7 +41,9 @@ def save_checkpoint(folder, data, *flags, arch="sentence_bigru", seed=1, task="m
         "--optimizer",
         "adam",
     ]
-    sizes = ["--encoder-embed-dim", "8", "--word-embed-dim", "8", "--max-words", "6"]
+    sizes = ["--max-words", "6"]
+    if arch != "head_wise_match_translation":  # whose sizes are those of the translation model
+        sizes += ["--encoder-embed-dim", "8", "--word-embed-dim", "8"]
     if not arch.startswith("head_wise_match"):
         sizes += ["--classifier-hidden-dim", "6"]
     if arch == "sentence_bigru":

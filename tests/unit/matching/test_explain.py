@@ -1,10 +1,14 @@
 """``muse-plugin match explain``: what is drawn is what the model saw, and every wrong request is named."""
 
 import json
+from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import assert_close
+from fairseq.data import Dictionary
+from fairseq.models import build_model
+from helpers import assert_close, save_checkpoint
 
 from muse_plugin import cli
 from muse_plugin.matching import explain as module
@@ -95,6 +99,29 @@ def test_words_are_shaded_by_what_the_sentences_vector_has_of_them(make_model, a
             assert_close(explanation.attention[side][level], expected, atol=1e-6)
         assert explanation.attention[side].shape[-1] == len(explanation.words[side])
         assert_close(explanation.attention[side].sum(-1), torch.ones(len(layers), 4), atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_translation_models_heads_see_the_end_of_the_sentence_too(shop, tmp_path):
+    dictionary = Dictionary.load(str(shop.three / "data" / "input0" / "dict.txt"))
+    sizes = {"encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_layers": 2, "encoder_attention_heads": 4}
+    args = Namespace(_name="muse", arch="muse", **sizes, decoder_layers=1)
+    translation = build_model(args, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
+    cfg = {"common": {}, "task": {"_name": "translation"}, "criterion": {"_name": "cross_entropy"}, "model": vars(args)}
+    save_checkpoint(tmp_path / "translation.pt", translation.state_dict(), args=None, cfg=cfg)
+    flags = ["--translation-checkpoint", str(tmp_path / "translation.pt")]
+    arch = "head_wise_match_translation"
+    shop.save_checkpoint(tmp_path, shop.three / "data", *flags, arch=arch, task="head_wise_match")
+    loaded = PairModel.load(tmp_path / "checkpoint_best.pt", cpu=True)
+    explanation = explain(loaded, PAIR.split("\t"))
+    assert explanation.words == (["the", "plot", "was", "thin", "</s>"], ["it", "was", "rather", "fun", "</s>"])
+    assert explanation.layers == [0, 1]
+    for side, text in enumerate(PAIR.lower().split("\t")):
+        tokens = torch.tensor([[*(dictionary.index(word) for word in text.split()), dictionary.eos()]])
+        with record_attention(find_attention(translation.eval().encoder)) as weights:
+            translation.encoder(tokens, torch.tensor([5]))
+        seen = torch.stack([weights[layer][0].mean(dim=1) for layer in (0, 1)])  # (layers, H, words and end)
+        assert_close(explanation.attention[side], seen, atol=1e-6)
 
 
 def test_long_sentences_are_cut_with_a_warning_or_refused(model, tmp_path, capsys, caplog):
