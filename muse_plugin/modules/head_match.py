@@ -17,6 +17,7 @@ MATCHES = ("element", "cosine", "bilinear")
 AGGREGATIONS = ("max", "concat")
 # Numbers that ``score_all_pairs`` holds at a time, in each of few tensors: small enough for a processor's cache.
 _BLOCK = 1 << 18
+_COLUMNS = 512  # second sentences at a time
 _SMALLEST_NORM = 1e-8
 
 
@@ -98,20 +99,23 @@ class Match(nn.Module):
     def _prepare_second(self, second: Tensor) -> Tensor:
         return _normalise(second) if self.bilinear is None else second
 
-    def split(self, level: int, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Splits "element" by linearity: W [s; t; s-t; s*t] + b = A t + a, with A and a of ``first`` alone.
+    def split(self, level: int, first: Tensor) -> Tensor:
+        """Splits "element" by linearity: W [s; t; s-t; s*t] + b = A [t; 1], with A of ``first`` alone.
 
         Args:
             level: number of the layer.
             first: vectors of one head, shape (N, D).
 
         Returns:
-            A, shape (N, O, D), and a, shape (N, O).
+            A, shape (O, N, D + 1).
         """
         assert self.linear is not None
         weight, bias = self.linear.of_level(level)
         own, other, difference, product = weight.chunk(4, dim=1)
-        return product * first.unsqueeze(1) + (other - difference), F.linear(first, own + difference, bias)
+        matrix = first.new_empty(len(weight), *first.shape[:1], first.shape[1] + 1)
+        torch.mul(product.unsqueeze(1), first, out=matrix[..., :-1]).add_((other - difference).unsqueeze(1))
+        torch.addmm(bias.unsqueeze(1), own + difference, first.t(), out=matrix[..., -1])
+        return matrix
 
 
 class Aggregation(nn.Module):
@@ -265,26 +269,32 @@ class HeadWiseMatch(nn.Module):
         """
         # Heads first: the vectors of one head lie together. (L, H, N, D) and (L, H, D, M).
         rows = self._unfold_all(first)
-        if self.match.kind != "element":
-            rows = self.match.prepare(rows.permute(2, 0, 1, 3)).permute(1, 2, 0, 3)
         columns = self._unfold_all(second)
-        if self.match.kind == "cosine":
-            columns = _normalise(columns)
+        if self.match.kind == "element":
+            columns = F.pad(columns, (0, 1), value=1.0)  # see Match.split
+        else:
+            rows = self.match.prepare(rows.permute(2, 0, 1, 3)).permute(1, 2, 0, 3)
+            if self.match.kind == "cosine":
+                columns = _normalise(columns)
         columns = columns.transpose(-2, -1).contiguous()
         logits = first.new_empty(len(first), len(second), self.output.out_features)
-        wide = self.head_aggregation.linear.weight.shape[1]
-        column_step = max(1, min(len(second), 512))
-        row_step = max(1, _BLOCK // (column_step * max(wide, self.match.output_size)))
+        widest = self.output.in_features
+        if self.match.kind != "element":
+            widest = max(widest, self.head_aggregation.linear.weight.shape[2])  # numbers of all heads, side by side
+        column_step = max(1, min(len(second), _COLUMNS))
+        row_step = max(1, _BLOCK // (column_step * widest))
         for start in range(0, len(first), row_step):
             for begin in range(0, len(second), column_step):
-                block = self._score_block(
-                    rows[:, :, start : start + row_step], columns[..., begin : begin + column_step]
-                )
-                logits[start : start + row_step, begin : begin + column_step] = block.transpose(1, 2)
+                part = rows[:, :, start : start + row_step], columns[..., begin : begin + column_step]
+                block = self._score_block(*part).view(-1, part[0].shape[2], part[1].shape[3])
+                logits[start : start + row_step, begin : begin + column_step] = block.permute(1, 2, 0)
         return logits
 
     def _score_block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Logits (N, outputs, M) of (L, H, N, D) with (L, H, D, M); channels stand before the second sentence."""
+        """Logits (outputs, N * M) of (L, H, N, D) with (L, H, D, M).
+
+        Channels stand first everywhere, so that a linear map is one product of matrices and moves nothing.
+        """
         levels, heads = rows.shape[:2]
         if self.level_linear is None:
             places: list[tuple[int, list[tuple[int, int]]]] = [
@@ -301,35 +311,38 @@ class HeadWiseMatch(nn.Module):
         x = hidden[0]
         if self.level_aggregation is not None:
             if self.level_aggregation.kind == "max":
-                x = torch.stack(hidden).amax(dim=0)
+                for other in hidden[1:]:
+                    torch.maximum(x, other, out=x)
             else:
-                x = torch.cat(hidden, dim=1)
+                x = torch.cat(hidden)
             x = torch.relu_(_map_channels(x, *self.level_aggregation.linear.of_level(0)))
         return _map_channels(x, self.output.weight, self.output.bias)
 
     def _aggregate_heads(self, step: int, parts: Sequence[tuple[int, int]], rows: Tensor, columns: Tensor) -> Tensor:
+        """Hidden vectors (O, N * M) of one aggregation over heads; ``parts`` are their (level, head)."""
         weight, bias = self.head_aggregation.linear.of_level(step)
+        count, across = rows.shape[2], columns.shape[3]
         if self.match.kind != "element":
-            matched = torch.stack([rows[place] @ columns[place] for place in parts], dim=1)  # (N, parts, M)
-            return torch.relu_(_map_channels(matched, weight, bias))
+            matched = rows.new_empty(len(parts), count, across)
+            for number, place in enumerate(parts):
+                torch.mm(rows[place], columns[place], out=matched[number])
+            return torch.relu_(_map_channels(matched.flatten(1), weight, bias))
         size = self.match.output_size
-        shape = rows.shape[2] * size, columns.shape[3]
         joins = self.head_aggregation.kind == "concat"
-        total, matched = (rows.new_empty(shape) for _ in range(2))
+        total, matched = (rows.new_empty(size * count, across) for _ in range(2))
+        mapped = bias.unsqueeze(1)
         for number, place in enumerate(parts):
-            matrix, offset = self.match.split(place[0], rows[place])
             out = total if number == 0 and not joins else matched
-            torch.addmm(offset.view(-1, 1), matrix.flatten(0, 1), columns[place], out=out)
+            torch.mm(self.match.split(place[0], rows[place]).flatten(0, 1), columns[place], out=out)
             if joins:
                 part = weight[:, number * size : (number + 1) * size]
-                mapped = torch.matmul(part, torch.relu_(matched).view(-1, size, shape[1]))
-                total = mapped if number == 0 else total.add_(mapped)
+                mapped = torch.addmm(mapped, part, torch.relu_(matched).view(size, -1))
             elif number > 0:
                 torch.maximum(total, matched, out=total)
         if joins:
-            return torch.relu_(total.add_(bias.unsqueeze(-1)))
-        highest = torch.relu_(total).view(-1, size, shape[1])  # a maximum of ReLUs is a ReLU of maxima
-        return torch.relu_(_map_channels(highest, weight, bias))
+            return torch.relu_(mapped)
+        # A maximum of ReLUs is a ReLU of maxima.
+        return torch.relu_(_map_channels(torch.relu_(total).view(size, -1), weight, bias))
 
     def _unfold(self, vectors: Tensor) -> Tensor:
         unfolded: Tensor = self.dropout(vectors.view(len(vectors), *self.shape))
@@ -366,13 +379,13 @@ class VectorMatch(nn.Module):
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``HeadWiseMatch.score_all_pairs``."""
         logits = first.new_empty(len(first), len(second), self.output.out_features)
-        columns = second.t().contiguous()
+        columns = F.pad(second, (0, 1), value=1.0).t().contiguous()
         step = max(1, _BLOCK // (self.match.output_size * max(1, len(second))))
         for start in range(0, len(first), step):
-            matrix, offset = self.match.split(0, first[start : start + step])
-            hidden = torch.addmm(offset.view(-1, 1), matrix.flatten(0, 1), columns).view(*offset.shape, -1)
-            scores = _map_channels(torch.relu_(hidden), self.output.weight, self.output.bias)
-            logits[start : start + step] = scores.transpose(1, 2)
+            hidden = self.match.split(0, first[start : start + step]).flatten(0, 1) @ columns
+            hidden = torch.relu_(hidden).view(self.match.output_size, -1)
+            scores = _map_channels(hidden, self.output.weight, self.output.bias)
+            logits[start : start + step] = scores.view(len(scores), -1, len(second)).permute(1, 2, 0)
         return logits
 
 
@@ -382,5 +395,5 @@ def _normalise(vectors: Tensor) -> Tensor:
 
 
 def _map_channels(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A linear map of the channels of (N, I, M)."""
-    return torch.matmul(weight, x).add_(bias.unsqueeze(-1))
+    """A linear map of the channels of (I, pairs)."""
+    return torch.addmm(bias.unsqueeze(1), weight, x)
