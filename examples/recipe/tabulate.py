@@ -87,8 +87,11 @@ def make_table(results: list[Result]) -> str:
         rows[result.group].append(result)
     tests = list(dict.fromkeys(result.test_set for result in results))
     keys = dict.fromkeys(key for result in results for key, _ in result.group)
-    # A switch that a run does not know was off.
-    varying = [key for key in keys if len({dict(r.group).get(key, "0") for r in results}) > 1]
+    # A switch that a run does not know was off, unless nothing else would tell two rows apart.
+    for unknown in ("0", ""):
+        varying = [key for key in keys if len({dict(group).get(key, unknown) for group in rows}) > 1]
+        if len({tuple(dict(group).get(key, unknown) for key in varying) for group in rows}) == len(rows):
+            break
     scores = [name for name in SHOWN if any(name in result.record["scores"] for result in results)]
     header = [*(key.replace("_", " ") for key in varying), "seeds"]
     header += [f"{test}: {SHOWN[score]}" for test in tests for score in scores] + ["training, s"]

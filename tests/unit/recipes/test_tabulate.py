@@ -47,6 +47,13 @@ def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, tabulate
     assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "distance"]
 
 
+def test_a_setting_of_zero_is_told_from_none_where_nothing_else_differs(tmp_path, tabulate):
+    files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, distance_alpha="0")]
+    lines = tabulate.make_table([tabulate.read_result(path) for path in files]).splitlines()
+    assert lines[0].startswith("| distance alpha | seeds |")
+    assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "0"]
+
+
 def with_lengths(path, *scores):
     record = json.loads(path.read_text())
     buckets = [
