@@ -6,6 +6,7 @@ differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in `
 
 import logging
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -349,7 +350,6 @@ def _choose_head_settings(cfg: Any) -> HeadSettings:
 
 def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
     dictionary = task.source_dictionary
-    vocabulary = _list_words(dictionary)
     # A checkpoint brings its vectors: the files need not be there any more.
     reads = not getattr(task, "loads_checkpoint", False)
     words = nn.Embedding(len(dictionary), cfg.word_embed_dim, dictionary.pad())
@@ -357,8 +357,7 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
     if cfg.word_vectors is not None:
         nn.init.uniform_(words.weight, -_UNKNOWN_RANGE, _UNKNOWN_RANGE)
         if reads:
-            found = read_word_vectors(cfg.word_vectors, vocabulary, cfg.word_embed_dim)
-            _fill(words, found, vocabulary, f"--word-vectors {cfg.word_vectors}")
+            _fill(words, read_word_vectors, cfg.word_vectors, dictionary, "--word-vectors")
     with torch.no_grad():
         words.weight[dictionary.pad()].zero_()
     words.weight.requires_grad_(not cfg.freeze_word_vectors)
@@ -368,8 +367,7 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
         nn.init.zeros_(extra.weight)
         if reads:
             path = cfg.character_ngram_vectors
-            found = average_character_ngrams(path, vocabulary, cfg.character_ngram_dim)
-            _fill(extra, found, vocabulary, f"--character-ngram-vectors {path}")
+            _fill(extra, average_character_ngrams, path, dictionary, "--character-ngram-vectors")
         extra.weight.requires_grad_(False)
     characters = None
     if str(cfg.character_encoder) != "none":
@@ -409,8 +407,11 @@ def _list_words(dictionary: Any) -> dict[str, int]:
     }
 
 
-def _fill(table: nn.Embedding, read: WordVectors, words: dict[str, int], flag: str) -> None:
-    """Copies the vectors that were found, and says of how many words they are."""
+def _fill(table: nn.Embedding, read_vectors: Callable[..., WordVectors], path: str, dictionary: Any, flag: str) -> None:
+    """Copies the vectors that a file has of the dictionary's words, and says of how many."""
+    words = _list_words(dictionary)
+    read = read_vectors(path, words, table.embedding_dim)
+    flag = f"{flag} {path}"
     found = read.found.tolist()
     missing = [word for word, index in words.items() if not found[index]]
     if len(missing) == len(words):

@@ -86,7 +86,7 @@ class Match(nn.Module):
         if self.linear is not None:
             features = torch.cat([first, second, first - second, first * second], dim=-1)
             return torch.relu(self.linear(features))
-        return (self.prepare(first) * self._prepare_second(second)).sum(dim=-1, keepdim=True)
+        return (self.prepare(first) * self.prepare_second(second)).sum(dim=-1, keepdim=True)
 
     def prepare(self, first: Tensor) -> Tensor:
         """What the first sentence brings to the product of "cosine" and "bilinear", (B, L, H, D)."""
@@ -96,7 +96,8 @@ class Match(nn.Module):
             return first @ self.bilinear[0]
         return torch.einsum("blhi,lio->blho", first, self.bilinear)
 
-    def _prepare_second(self, second: Tensor) -> Tensor:
+    def prepare_second(self, second: Tensor) -> Tensor:
+        """What the second sentence brings to it, (B, L, H, D)."""
         return _normalise(second) if self.bilinear is None else second
 
     def split(self, level: int, first: Tensor) -> Tensor:
@@ -267,16 +268,13 @@ class HeadWiseMatch(nn.Module):
         Returns:
             Logits, shape (N, M, outputs).
         """
-        # Heads first: the vectors of one head lie together. (L, H, N, D) and (L, H, D, M).
-        rows = self._unfold_all(first)
-        columns = self._unfold_all(second)
+        rows, columns = (vectors.view(len(vectors), *self.shape) for vectors in (first, second))
         if self.match.kind == "element":
             columns = F.pad(columns, (0, 1), value=1.0)  # see Match.split
         else:
-            rows = self.match.prepare(rows.permute(2, 0, 1, 3)).permute(1, 2, 0, 3)
-            if self.match.kind == "cosine":
-                columns = _normalise(columns)
-        columns = columns.transpose(-2, -1).contiguous()
+            rows, columns = self.match.prepare(rows), self.match.prepare_second(columns)
+        # Heads first: the vectors of one head lie together. (L, H, N, D) and (L, H, D, M).
+        rows, columns = rows.permute(1, 2, 0, 3).contiguous(), columns.permute(1, 2, 3, 0).contiguous()
         logits = first.new_empty(len(first), len(second), self.output.out_features)
         widest = self.output.in_features
         if self.match.kind != "element":
@@ -347,9 +345,6 @@ class HeadWiseMatch(nn.Module):
     def _unfold(self, vectors: Tensor) -> Tensor:
         unfolded: Tensor = self.dropout(vectors.view(len(vectors), *self.shape))
         return unfolded
-
-    def _unfold_all(self, vectors: Tensor) -> Tensor:
-        return vectors.view(len(vectors), *self.shape).permute(1, 2, 0, 3).contiguous()
 
 
 class VectorMatch(nn.Module):
