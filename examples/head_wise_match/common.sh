@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 recipe=head_wise_match
-encoders="bert transformer multi_scale muse"
+encoders="bert transformer multi_scale muse translation"
 
 if [[ -n "${MODEL:-}${MODELS:-}" ]]; then
   fail "the models of this recipe are named by ENCODER (one or more of $encoders), but MODEL or MODELS is set to '${MODELS:-${MODEL:-}}'."
@@ -54,13 +54,18 @@ if [[ -z "${TABLE:-}" ]]; then
   esac
 fi
 
-choose_data() { # sets data, the binarised text that $model reads: word pieces, or words in lower case
-  if [[ "$model" == bert ]]; then
-    [[ -z "$vectors" ]] || fail "WORD_VECTORS are for encoders that are trained with the task, but ENCODER has bert, which brings its own."
-    data=$work_dir/$dataset/data-pieces
-  else
-    data=$work_dir/$dataset/data-words$vectors_suffix
-  fi
+choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
+  suffix=
+  case "$model" in
+    bert) data=$work_dir/$dataset/data-pieces ;;
+    translation) data=$work_dir/$dataset/data-translation ;;
+    *)
+      suffix=$vectors_suffix
+      data=$work_dir/$dataset/data-words$suffix
+      return
+      ;;
+  esac
+  [[ -z "$vectors" ]] || fail "WORD_VECTORS are for encoders that are trained with the task, but ENCODER has $model, which brings its own."
 }
 
 choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $hierarchy and $seed
@@ -70,7 +75,7 @@ choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $h
     system+=-$aggregation-$levels
     if [[ "$hierarchy" == 0 ]]; then system+=-flat; fi
   fi
-  run=$work_dir/$dataset/$model$([[ "$model" == bert ]] || printf %s "$vectors_suffix")-$system-seed$seed
+  run=$work_dir/$dataset/$model$suffix-$system-seed$seed
 }
 
 for_each_system() { # for_each_system COMMAND...: once for every system, encoder and seed, in $match, $aggregation, $levels, $hierarchy, $model, $seed

@@ -15,7 +15,13 @@ from types import ModuleType
 
 SYSTEM = ("encoder", "match", "aggregation", "levels", "hierarchy")
 SHOWN = {"accuracy": "accuracy", "f1": "F1", "map": "MAP", "mrr": "MRR"}
-ENCODERS = {"bert": "BERT", "transformer": "Transformer", "multi_scale": "MS-Trans", "muse": "MUSE"}
+ENCODERS = {
+    "bert": "BERT",
+    "transformer": "Transformer",
+    "multi_scale": "MS-Trans",
+    "muse": "MUSE",
+    "translation": "translation encoder",
+}
 HIERARCHIES = {"1": "heads, then layers", "0": "all at once"}
 ORDER = (("cosine", "bilinear", "classic", "element"), ("concat", "max"), ("last", "all"))
 

@@ -5,11 +5,14 @@
 #   DATASET=sick ENCODER=transformer bash examples/head_wise_match/prepare.sh
 #
 #   DATASET=snli           or mnli, qqp, squad_binary, mrpc, sick, qnli, wikiqa; qqp-small and qnli-small to try (see README.md)
-#   ENCODER="bert muse"    which texts are made: word pieces for bert, words in lower case for transformer, multi_scale, muse
+#   ENCODER="bert muse"    which texts are made: word pieces for bert, words in lower case for transformer, multi_scale, muse,
+#                          sub-words for translation
 #   BERT_DIR=...           folder of a BERT, with vocab.txt; for ENCODER=bert
+#   TRANSLATION_DATA=...   where prepare.sh of a translation recipe left bpe.codes and bin/dict.en.txt; for ENCODER=translation
+#   LOWER_CASE=0           that translation model reads capitals
 #   RAW_DIR=...            has the files of downloads.tsv for this data set, plain or as .gz: nothing is downloaded
 # See examples/recipe/sentence_recipe.sh for WORD_VECTORS, WORK_DIR, TRIAL and the rest. Arguments go to `muse-plugin prepare-text`.
-# Result: WORK_DIR/<data set>/data-pieces/bin, or data-words/bin.
+# Result: WORK_DIR/<data set>/data-pieces/bin, data-translation/bin or data-words/bin.
 set -euo pipefail
 # shellcheck source=examples/head_wise_match/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -106,11 +109,14 @@ binarise() { # binarise FLAGS...: for $model, into $data
     flags+=(--valid "$text_dir/text/valid.tsv")
   fi
   if [[ "$dataset" == qqp ]]; then flags+=(--empty skip); fi # a few questions have no text
-  if [[ "$model" == bert ]]; then
-    flags+=(--tokenizer wordpiece --bert-dir "$bert_dir")
-  else
-    flags+=(--tokenizer moses --lower-case)
-  fi
+  case "$model" in
+    bert) flags+=(--tokenizer wordpiece --bert-dir "$bert_dir") ;;
+    translation)
+      flags+=(--tokenizer moses --bpe-codes "$translation_data/bpe.codes" --dictionary "$translation_data/bin/dict.en.txt")
+      if [[ "$lower_case" == 1 ]]; then flags+=(--lower-case); fi
+      ;;
+    *) flags+=(--tokenizer moses --lower-case) ;;
+  esac
   prepare_text "$data" "${flags[@]}" "$@"
 }
 
@@ -119,12 +125,20 @@ step "$text_dir" download "fetch the files" fetch_dataset
 step "$text_dir" pairs "one form, labelled pairs only" pairs
 for model in "${models[@]}"; do
   choose_data
-  if [[ "$model" == bert ]]; then
-    bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, which holds vocab.txt}
-    keep_settings "$data" "dataset=$dataset" "text=word pieces" "vocabulary=${bert_dir##*/}" "trial=$trial${*:+ flags=$*}"
-  else
-    keep_settings "$data" "dataset=$dataset" "text=words" "word_vectors=${vectors##*/}" "trial=$trial${*:+ flags=$*}"
-  fi
+  case "$model" in
+    bert)
+      bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, which holds vocab.txt}
+      kept=("text=word pieces" "vocabulary=${bert_dir##*/}")
+      ;;
+    translation)
+      translation_data=${TRANSLATION_DATA:?set TRANSLATION_DATA to the folder that has bpe.codes and bin/dict.en.txt of the translation model}
+      lower_case=${LOWER_CASE:-1}
+      [[ "$lower_case" =~ ^[01]$ ]] || fail "LOWER_CASE must be 0 or 1, but is '$lower_case'."
+      kept=("text=sub-words" "vocabulary=${translation_data##*/}" "lower_case=$lower_case")
+      ;;
+    *) kept=("text=words" "word_vectors=${vectors##*/}") ;;
+  esac
+  keep_settings "$data" "dataset=$dataset" "${kept[@]}" "trial=$trial${*:+ flags=$*}"
   step "$data" text "binarise for $model" binarise "$@"
   printf '%s: ready: %s\n' "$recipe" "$data/bin"
 done

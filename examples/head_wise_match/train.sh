@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Trains head-wise match (after prepare.sh): BERT fine-tuned as published, or an encoder of this package from scratch.
+# Trains head-wise match (after prepare.sh): BERT fine-tuned as published, or an encoder of this package, from scratch or out of a
+# translation model.
 #
 #   DATASET=snli BERT_DIR=.../bert-large-uncased bash examples/head_wise_match/train.sh
 #   DATASET=snli BERT_DIR=... TABLE=4 bash examples/head_wise_match/train.sh              every row of the paper's Table 4
 #   DATASET=mrpc BERT_DIR=... TABLE=2 SEEDS="1 2 3" bash examples/head_wise_match/train.sh  classic, single-level, multi-level
 #   DATASET=sick ENCODER="transformer muse" MATCH=cosine bash examples/head_wise_match/train.sh
 #
-#   ENCODER=bert           or some of bert transformer multi_scale muse; BERT_DIR is for bert
+#   ENCODER=bert           or some of bert transformer multi_scale muse translation
+#   BERT_DIR=...           for bert
+#   TRANSLATION_CHECKPOINT=.../checkpoint_avg.pt   for translation: a model that translates from English
 #   MATCH=element          or cosine, bilinear (these two with AGGREGATION=concat), classic
 #   AGGREGATION=max        or concat
 #   LEVELS=all             or last, or numbers of layers from 0 such as 3,7,11
@@ -24,6 +27,11 @@ find_devices
 
 best=accuracy # chooses the epoch
 if [[ "$dataset" == wikiqa ]]; then best=loss; fi # with 5 % right answers, accuracy says little
+
+small=0
+case "$dataset" in
+  sick | mrpc | wikiqa | *-small) small=1 ;;
+esac
 
 choose_bert_training() { # sets arch, model_flags, training_flags and training_settings for BERT
   local rate=${LR:-2e-5} batch=${BATCH:-16} epochs=${EPOCHS:-3} pairs updates maximize=()
@@ -43,9 +51,14 @@ choose_bert_training() { # sets arch, model_flags, training_flags and training_s
   if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
 }
 
-choose_own_training() { # the same for an encoder that is trained with the task, as in examples/snli
+choose_own_training() { # the same for an encoder that is trained with the task
   arch=head_wise_match_$model
-  model_flags=(--encoder-embed-dim 600 --embedding-dropout 0.5 --dropout 0.1 --attention-dropout 0.3)
+  if ((small)); then # of few pairs a wide encoder with much dropout learns nothing
+    model_flags=(--word-embed-dim 200 --encoder-embed-dim 200 --embedding-dropout 0 --dropout 0.1 --attention-dropout 0)
+    if [[ "$model" != multi_scale ]]; then model_flags+=(--encoder-attention-heads 5); fi
+  else # as in examples/snli
+    model_flags=(--encoder-embed-dim 600 --embedding-dropout 0.5 --dropout 0.1 --attention-dropout 0.3)
+  fi
   if [[ "$model" == multi_scale ]]; then model_flags+=(--encoder-attention-heads 5 --encoder-head-dim 64); fi
   if [[ "$trial" == 1 ]]; then
     model_flags=(--word-embed-dim 16 --encoder-embed-dim 20 --encoder-layers 2 --encoder-attention-heads 5)
@@ -53,11 +66,16 @@ choose_own_training() { # the same for an encoder that is trained with the task,
   fi
   choose_vector_flags "$data"
   model_flags+=("${vector_flags[@]+"${vector_flags[@]}"}")
-  case "$dataset" in
-    sick | mrpc | wikiqa | *-small) choose_training 0.00025 32 30 5 "$best" ;;
-    *) choose_training 0.00025 128 20 3 "$best" ;;
-  esac
+  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
   training_settings+=("freeze_vectors=$freeze_vectors")
+}
+
+choose_translation_training() { # the same for the encoder of a translation model, whose flags and dropout are its own
+  local checkpoint=${TRANSLATION_CHECKPOINT:?set TRANSLATION_CHECKPOINT to a checkpoint of muse or another translation model of this package}
+  arch=head_wise_match_translation
+  model_flags=(--translation-checkpoint "$checkpoint")
+  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
+  training_settings+=("translation=$(basename "$(dirname "$checkpoint")")/${checkpoint##*/}")
 }
 
 train() { # train FLAGS...: the system $match, $aggregation, $levels, $hierarchy on $model with $seed
@@ -66,7 +84,11 @@ train() { # train FLAGS...: the system $match, $aggregation, $levels, $hierarchy
   read_data_settings "$data"
   if [[ "$match" != classic ]]; then match_flags+=(--match-aggregation "$aggregation" --match-levels "$levels"); fi
   if [[ "$hierarchy" == 0 ]]; then match_flags+=(--match-no-hierarchy); fi
-  if [[ "$model" == bert ]]; then choose_bert_training; else choose_own_training; fi
+  case "$model" in
+    bert) choose_bert_training ;;
+    translation) choose_translation_training ;;
+    *) choose_own_training ;;
+  esac
   keep_settings "$run" "encoder=$model" "match=$match" "aggregation=$aggregation" "levels=$levels" "hierarchy=$hierarchy" \
     "seed=$seed" "match_dropout=${MATCH_DROPOUT:-0.1}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \

@@ -2,13 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from bert_folders import make_bert
+from fairseq.data import Dictionary
 from helpers import REPOSITORY
+from translation_models import save_translation_model
+
+from muse_plugin.matching.pair_model import PairModel
 
 EXAMPLES = REPOSITORY / "examples"
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -19,7 +25,8 @@ def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
     names = "MODELS SEEDS SEED MODEL DOMAIN TEST CLEAN BINARY TREES ALPHA SCALES ALPHAS SINGLES DATASET DISTANCE_ALPHA "
     names += "MAX_WORDS WARMUP UPOS CHARACTERS CRF TERMS WORD_VECTORS FREEZE_VECTORS EPOCHS LR BATCH PATIENCE ENCODER "
     names += "DIM WINDOW VECTOR_EPOCHS "
-    names += "MATCH AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR"
+    names += "MATCH AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR "
+    names += "TRANSLATION_DATA TRANSLATION_CHECKPOINT LOWER_CASE"
     environment = {
         **{name: value for name, value in os.environ.items() if name not in names.split()},
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -201,6 +208,30 @@ def test_head_wise_match_reads_word_pieces_of_a_bert(tmp_path):
     run_all("head_wise_match", raw, work, DATASET="mrpc", BERT_DIR=str(tmp_path / "bert"))
     (path,) = (work / "mrpc").glob("bert-*/results/*.json")
     read_result(path, "accuracy")
+
+
+def test_head_wise_match_goes_on_from_a_translation_model(tmp_path):
+    raw = link(
+        tmp_path / "raw", *(f"sick/SICK_{part}" for part in ("train.txt.gz", "trial.txt", "test_annotated.txt.gz"))
+    )
+    (tmp_path / "mt").mkdir()
+    model = save_translation_model(tmp_path / "mt")
+    (model / "bin").mkdir()
+    shutil.copy(model / "dict.en.txt", model / "bin" / "dict.en.txt")
+    work = tmp_path / "work"
+    settings = {"DATASET": "sick", "ENCODER": "translation", "TRANSLATION_DATA": str(model), "SEEDS": "3"}
+    run_all("head_wise_match", raw, work, TRANSLATION_CHECKPOINT=str(model / "checkpoint_avg.pt"), **settings)
+    run = work / "sick" / "translation-element-max-all-seed3"
+    result = json.loads((run / "results" / "test.json").read_text(encoding="utf-8"))
+    assert result["settings"]["translation"] == "mt/checkpoint_avg.pt"
+    assert result["settings"]["data_vocabulary"] == "mt"
+    dictionary = Dictionary.load(str(work / "sick" / "data-translation" / "bin" / "input0" / "dict.txt"))
+    assert dictionary.symbols == Dictionary.load(str(model / "dict.en.txt")).symbols
+    # Two updates of warm-up leave the encoder nearly as it was.
+    before = torch.load(model / "checkpoint_avg.pt", weights_only=False)["model"]["encoder.embed_tokens.weight"]
+    after = PairModel.load(run / "checkpoints" / "checkpoint_best.pt", cpu=True).model.encoder.embed_tokens.weight
+    assert (after - before).abs().max() < 1e-3
+    assert before.abs().max() > 0.1
 
 
 def test_pos_tagging_keeps_case_and_has_unknown_words(tmp_path):

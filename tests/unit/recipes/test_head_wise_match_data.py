@@ -176,6 +176,7 @@ def run_script(folder, script, **settings):
         ours = f'if [ "$2" = muse_plugin.cli ]; then {write_down}; else exec "{sys.executable}" "$@"; fi'
         write_program(programs / "python", ours)
     ours = ("TRIAL", "MODEL", "MODELS", "SEED", "SEEDS", "LR", "BATCH", "EPOCHS", "PATIENCE", "WORD_VECTORS", "DATASET")
+    ours += ("TRANSLATION_DATA", "TRANSLATION_CHECKPOINT", "LOWER_CASE")
     ours += ("FREEZE_VECTORS", "ENCODER", "BERT_DIR", "MATCH", "AGGREGATION", "LEVELS", "HIERARCHY", "TABLE", "RAW_DIR")
     environment = {
         **{name: value for name, value in os.environ.items() if name not in (*ours, "MATCH_DROPOUT")},
@@ -284,17 +285,49 @@ def test_an_own_encoder_is_trained_with_the_task(tmp_path, encoder):
     assert flags["--arch"] == f"head_wise_match_{encoder}"
     assert (flags["--match"], flags["--match-aggregation"], flags["--match-levels"]) == ("cosine", "concat", "0,2")
     assert "--match-no-hierarchy" in flags
-    assert (flags["--max-words"], flags["--encoder-embed-dim"], flags["--batch-size"]) == ("62", "600", "32")
+    assert (flags["--max-words"], flags["--encoder-embed-dim"], flags["--batch-size"]) == ("62", "200", "32")
+    assert (flags["--lr"], flags["--embedding-dropout"], flags["--attention-dropout"]) == ("0.0005", "0", "0")
     assert (flags["--best-checkpoint-metric"], "--maximize-best-checkpoint-metric" in flags) == ("loss", False)
     assert (tmp_path / "work" / "wikiqa" / f"{encoder}-cosine-concat-0,2-flat-seed1").is_dir()
+
+
+@pytest.mark.parametrize("encoder", ["transformer", "multi_scale", "muse"])
+def test_many_pairs_train_a_wide_encoder(tmp_path, encoder):
+    make_data(tmp_path, "snli", "words")
+    done = run_script(tmp_path, "train", ENCODER=encoder)
+    assert done.returncode == 0, done.stderr
+    (flags,) = read_commands(tmp_path)
+    assert (flags["--lr"], flags["--encoder-embed-dim"], flags["--batch-size"]) == ("0.00025", "600", "128")
+    assert (flags["--embedding-dropout"], flags["--attention-dropout"]) == ("0.5", "0.3")
+
+
+def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
+    make_data(tmp_path, "sick", "translation")
+    checkpoint = "/runs/multi30k/en-de-muse-seed1/checkpoint_avg.pt"
+    settings = {"DATASET": "sick", "ENCODER": "translation", "TABLE": "2", "TRANSLATION_CHECKPOINT": checkpoint}
+    done = run_script(tmp_path, "train", **settings)
+    assert done.returncode == 0, done.stderr
+    commands = read_commands(tmp_path)
+    assert [flags["--match"] for flags in commands] == ["classic", "element", "element"]
+    for flags in commands:
+        assert (flags["--arch"], flags["--translation-checkpoint"]) == ("head_wise_match_translation", checkpoint)
+        assert "--encoder-embed-dim" not in flags
+    settings = (tmp_path / "work" / "sick" / "translation-classic-seed1" / "settings.txt").read_text()
+    assert "translation=en-de-muse-seed1/checkpoint_avg.pt\n" in settings
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"DATASET": "cola"}, "DATASET must be one of snli mnli"),
-        ({"ENCODER": "bert gpt"}, "ENCODER must be one or more of bert transformer multi_scale muse, but has 'gpt'."),
-        ({"MODEL": "muse"}, "named by ENCODER (one or more of bert transformer multi_scale muse), but MODEL or MODELS"),
+        (
+            {"ENCODER": "bert gpt"},
+            "bert transformer multi_scale muse translation, but has 'gpt'.",
+        ),
+        (
+            {"MODEL": "muse"},
+            "multi_scale muse translation), but MODEL or MODELS",
+        ),
         ({"TABLE": "3"}, "TABLE must be 2 or 4, the paper's tables, but is '3'."),
         ({"TABLE": "4", "MATCH": "cosine"}, "TABLE=4 names all its systems, so MATCH, AGGREGATION"),
         ({"MATCH": "dot"}, "MATCH must be element, cosine, bilinear or classic, but is 'dot'."),
@@ -307,6 +340,8 @@ def test_an_own_encoder_is_trained_with_the_task(tmp_path, encoder):
         ({"HIERARCHY": "no"}, "'all' and 'no'."),
         ({}, "BERT_DIR: set BERT_DIR to the folder of a BERT"),
         ({"ENCODER": "muse"}, "there is no data in"),
+        ({"ENCODER": "translation"}, "there is no data in"),
+        ({"ENCODER": "translation", "WORD_VECTORS": __file__}, "but ENCODER has translation, which brings its own."),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path, settings, sentence):
@@ -315,6 +350,31 @@ def test_settings_that_do_not_fit_are_refused(tmp_path, settings, sentence):
     assert done.returncode != 0
     assert sentence in done.stderr
     assert not (tmp_path / "arguments").exists()
+
+
+@pytest.mark.parametrize("lower_case", ["1", "0"])
+def test_pairs_are_cut_as_the_translation_model_reads_them(tmp_path, lower_case):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for name in ("train.txt", "dev.txt", "test.txt"):
+        (raw / name).write_text("Who?\tHe\t1\n" * 6, encoding="utf-8")
+    settings = {"DATASET": "wikiqa", "ENCODER": "translation", "RAW_DIR": str(raw), "TRIAL": "1"}
+    refused = run_script(tmp_path, "prepare", **settings)
+    assert refused.returncode != 0
+    assert "TRANSLATION_DATA: set TRANSLATION_DATA to the folder that has bpe.codes" in refused.stderr
+    settings |= {"TRANSLATION_DATA": "/runs/multi30k/en-de", "LOWER_CASE": lower_case}
+    done = run_script(tmp_path, "prepare", **settings)
+    assert done.returncode == 0, done.stderr
+    parser = argparse.ArgumentParser()
+    prepare_text.add_arguments(parser)
+    (call,) = read_calls(tmp_path)
+    args = parser.parse_args(call[3:])
+    assert args.output == tmp_path / "work" / "wikiqa" / "data-translation" / "bin"
+    assert (args.tokenizer, bool(args.lower_case)) == ("moses", lower_case == "1")
+    assert (str(args.bpe_codes), str(args.dictionary)) == (
+        "/runs/multi30k/en-de/bpe.codes",
+        "/runs/multi30k/en-de/bin/dict.en.txt",
+    )
 
 
 def test_pairs_are_prepared_for_words_and_pieces(tmp_path):
