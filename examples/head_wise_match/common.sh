@@ -55,17 +55,15 @@ if [[ -z "${TABLE:-}" ]]; then
 fi
 
 choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
-  suffix=
+  local text=words$vectors_suffix
   case "$model" in
-    bert) data=$work_dir/$dataset/data-pieces ;;
-    translation) data=$work_dir/$dataset/data-translation ;;
-    *)
-      suffix=$vectors_suffix
-      data=$work_dir/$dataset/data-words$suffix
-      return
-      ;;
+    bert) text=pieces ;;
+    translation) text=translation ;;
   esac
-  [[ -z "$vectors" ]] || fail "WORD_VECTORS are for encoders that are trained with the task, but ENCODER has $model, which brings its own."
+  if [[ -n "$vectors" && "$text" != words* ]]; then
+    fail "WORD_VECTORS are for encoders that are trained with the task, but ENCODER has $model, which brings its own."
+  fi
+  data=$work_dir/$dataset/data-$text
 }
 
 choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $hierarchy and $seed
@@ -75,7 +73,7 @@ choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $h
     system+=-$aggregation-$levels
     if [[ "$hierarchy" == 0 ]]; then system+=-flat; fi
   fi
-  run=$work_dir/$dataset/$model$suffix-$system-seed$seed
+  run=$work_dir/$dataset/$model$vectors_suffix-$system-seed$seed
 }
 
 for_each_system() { # for_each_system COMMAND...: once for every system, encoder and seed, in $match, $aggregation, $levels, $hierarchy, $model, $seed

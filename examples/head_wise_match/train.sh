@@ -51,9 +51,13 @@ choose_bert_training() { # sets arch, model_flags, training_flags and training_s
   if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
 }
 
+choose_size_training() { # sets training_flags and training_settings by the size of the data set
+  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
+}
+
 choose_own_training() { # the same for an encoder that is trained with the task
   arch=head_wise_match_$model
-  if ((small)); then # of few pairs a wide encoder with much dropout learns nothing
+  if ((small)); then # of few pairs a wide encoder with much dropout learns little
     model_flags=(--word-embed-dim 200 --encoder-embed-dim 200 --embedding-dropout 0 --dropout 0.1 --attention-dropout 0)
     if [[ "$model" != multi_scale ]]; then model_flags+=(--encoder-attention-heads 5); fi
   else # as in examples/snli
@@ -66,7 +70,7 @@ choose_own_training() { # the same for an encoder that is trained with the task
   fi
   choose_vector_flags "$data"
   model_flags+=("${vector_flags[@]+"${vector_flags[@]}"}")
-  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
+  choose_size_training
   training_settings+=("freeze_vectors=$freeze_vectors")
 }
 
@@ -74,7 +78,7 @@ choose_translation_training() { # the same for the encoder of a translation mode
   local checkpoint=${TRANSLATION_CHECKPOINT:?set TRANSLATION_CHECKPOINT to a checkpoint of muse or another translation model of this package}
   arch=head_wise_match_translation
   model_flags=(--translation-checkpoint "$checkpoint")
-  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
+  choose_size_training
   training_settings+=("translation=$(basename "$(dirname "$checkpoint")")/${checkpoint##*/}")
 }
 

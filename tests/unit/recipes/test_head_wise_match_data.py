@@ -322,11 +322,11 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
         ({"DATASET": "cola"}, "DATASET must be one of snli mnli"),
         (
             {"ENCODER": "bert gpt"},
-            "bert transformer multi_scale muse translation, but has 'gpt'.",
+            "ENCODER must be one or more of bert transformer multi_scale muse translation, but has 'gpt'.",
         ),
         (
             {"MODEL": "muse"},
-            "multi_scale muse translation), but MODEL or MODELS",
+            "named by ENCODER (one or more of bert transformer multi_scale muse translation), but MODEL or MODELS",
         ),
         ({"TABLE": "3"}, "TABLE must be 2 or 4, the paper's tables, but is '3'."),
         ({"TABLE": "4", "MATCH": "cosine"}, "TABLE=4 names all its systems, so MATCH, AGGREGATION"),
