@@ -33,6 +33,10 @@ case "$dataset" in
   sick | mrpc | wikiqa | *-small) small=1 ;;
 esac
 
+choose_size_training() { # sets training_flags and training_settings by the size of the data set
+  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
+}
+
 choose_bert_training() { # sets arch, model_flags, training_flags and training_settings for BERT
   local rate=${LR:-2e-5} batch=${BATCH:-16} epochs=${EPOCHS:-3} pairs updates maximize=()
   bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, with config.json, vocab.txt and model.safetensors}
@@ -49,10 +53,6 @@ choose_bert_training() { # sets arch, model_flags, training_flags and training_s
     --max-epoch "$epochs" --no-epoch-checkpoints --best-checkpoint-metric "$best" "${maximize[@]+"${maximize[@]}"}")
   if [[ "${PATIENCE:-0}" != 0 ]]; then training_flags+=(--patience "$PATIENCE"); fi
   if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
-}
-
-choose_size_training() { # sets training_flags and training_settings by the size of the data set
-  if ((small)); then choose_training 0.0005 32 30 5 "$best"; else choose_training 0.00025 128 20 3 "$best"; fi
 }
 
 choose_own_training() { # the same for an encoder that is trained with the task
