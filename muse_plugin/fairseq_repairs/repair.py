@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -45,9 +45,7 @@ def loaded_command(name: str) -> list[ModuleType]:
     Args:
         name: module name in ``fairseq_cli``, such as ``interactive``.
     """
-    found = []
-    for module in {id(module): module for module in list(sys.modules.values())}.values():
-        parts = Path(getattr(module, "__file__", None) or "").parts
-        if parts[-2:] == ("fairseq_cli", f"{name}.py"):
-            found.append(module)
-    return found
+    # By the end of the path, as text: taking apart the paths of all modules is noticed when a command starts.
+    end = os.path.join(os.sep, "fairseq_cli", f"{name}.py")
+    modules = {id(module): module for module in list(sys.modules.values())}.values()
+    return [module for module in modules if str(getattr(module, "__file__", None)).endswith(end)]
