@@ -55,12 +55,13 @@ if [[ -z "${TABLE:-}" ]]; then
 fi
 
 choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
-  local text=words$vectors_suffix
+  local text=words$vectors_suffix own_vectors=1
   case "$model" in
     bert) text=pieces ;;
     translation) text=translation ;;
+    *) own_vectors=0 ;;
   esac
-  if [[ -n "$vectors" && "$text" != words* ]]; then
+  if [[ -n "$vectors" ]] && ((own_vectors)); then
     fail "WORD_VECTORS are for encoders that are trained with the task, but ENCODER has $model, which brings its own."
   fi
   data=$work_dir/$dataset/data-$text
