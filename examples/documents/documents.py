@@ -27,17 +27,20 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
     Raises:
         FileNotFoundError: if neither the file nor FILE.gz is there.
-        ValueError: if a line is no UTF-8.
+        ValueError: if a line is no UTF-8, or FILE.gz is damaged.
     """
     packed = path.with_name(path.name + ".gz")
     if not path.is_file() and not packed.is_file():
         raise FileNotFoundError(f"there must be a file {path} or {packed.name} beside it, but there is none.")
-    with path.open("rb") if path.is_file() else gzip.open(packed) as stream:
-        for number, line in enumerate(stream, start=1):
-            try:
-                yield number, line.decode("utf-8").rstrip("\n").rstrip("\r")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{path}, line {number}: must be UTF-8, but is not ({error.reason}).") from error
+    try:
+        with path.open("rb") if path.is_file() else gzip.open(packed) as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    yield number, line.decode("utf-8").rstrip("\n").rstrip("\r")
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{path}, line {number}: must be UTF-8, but is not ({error.reason}).") from error
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise ValueError(f"{packed} must be a whole .gz file, but is not ({error}); fetch it again.") from error
 
 
 def read_table(path: Path, form: str) -> Iterator[tuple[str, str]]:

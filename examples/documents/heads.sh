@@ -6,7 +6,7 @@
 #
 #   ALL_HEADS="1 5 10 15 20"
 # One head cannot learn where to look (README.md); the published setting is kept, and a warning says so.
-# Writes HEADS.md and heads.svg into WORK_DIR/<data set>. Finished models are skipped. Arguments go to fairseq-train.
+# Writes HEADS.md and heads.svg into WORK_DIR/<data set> (a penalty and other vectors are part of the name). Finished models are skipped. Arguments go to fairseq-train.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 unset HEADS
@@ -26,5 +26,8 @@ collect() {
 for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect; done
 folder=$work_dir/$dataset
 if ((folds > 1)); then folder+=/folds$folds; fi
-python "$here/plot_heads.py" "${results[@]}" --table "$folder/HEADS.md" --output "$folder/heads.svg"
-printf '%s: written: %s and heads.svg\n' "$recipe" "$folder/HEADS.md"
+suffix=
+if [[ "$disagreement" != none ]]; then suffix+=-$disagreement; fi
+suffix+=$vectors_suffix
+python "$here/plot_heads.py" "${results[@]}" --table "$folder/HEADS$suffix.md" --output "$folder/heads$suffix.svg"
+printf '%s: written: %s and %s\n' "$recipe" "$folder/HEADS$suffix.md" "heads$suffix.svg"

@@ -92,8 +92,16 @@ def main() -> int:
         return 2
     for name in ("fairseq", "muse_plugin"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    import torch
+
     from muse_plugin.run_record import describe_run
 
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print(
+            "speed: error: --device cuda needs a GPU that torch sees, but there is none; use --device cpu.",
+            file=sys.stderr,
+        )
+        return 2
     batches = math.ceil(args.documents / args.batch)
     epochs: dict[str, dict[int, float]] = {name: {} for name in NAMES}
     for length in args.lengths:

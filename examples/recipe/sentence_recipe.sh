@@ -115,8 +115,8 @@ train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one 
   if ((num_gpus > 0)); then device=(--distributed-world-size 1); fi
   command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --log-format simple --num-workers 0 "${device[@]}")
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
-  # The whole log goes to the step's log, a line per epoch also to the screen.
-  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (valid|train) \| ' >&3 || true)
+  # The whole log goes to the step's log, a line per epoch and our warnings also to the screen.
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (valid|train) \| | \| WARNING \| muse_plugin' >&3 || true)
 }
 
 predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a split, RUN/predictions/SPLIT.jsonl

@@ -23,8 +23,8 @@ _WHITE_FROM = 0.62  # of the scale
 class SimilarityRow(NamedTuple):
     """Two heads, numbered from 0; all are means over documents, cosines from -1 to 1, a head with itself has 1.
 
-    The mean of ``vector_cosine`` over all rows is the penalty "emb", the sum of ``overlap_penalty`` the penalty
-    "penal".
+    The mean of ``vector_cosine`` over all rows is the penalty "emb" of a text, the sum of ``overlap_penalty`` the
+    penalty "penal"; training adds those of a pair's two texts.
     """
 
     model: str
@@ -64,9 +64,10 @@ def make_results(rows: Sequence[SimilarityRow]) -> list[Result]:
                 *name_by_model("head_similarity", "Similarity of the pooling's heads", model, models),
                 "Cosine of two heads, mean over documents: of their weights over a document's words, and of the "
                 "vectors that they make of the document; 1 for heads that do the same. Of different heads' weights it "
-                f"is {sum(apart) / len(apart):.3f} on average. The penalty --disagreement emb of this corpus, the mean "
-                f"cosine of vectors, is {sum(row.vector_cosine for row in own) / len(own):.4g}; penal, the sum of the "
-                f"column overlap_penalty, is {sum(row.overlap_penalty for row in own):.4g}.",
+                f"is {sum(apart) / len(apart):.3f} on average. The penalty --disagreement emb of a text (training adds "
+                "those of a pair's two texts), the mean cosine of vectors, is "
+                f"{sum(row.vector_cosine for row in own) / len(own):.4g}; penal, the sum of the column "
+                f"overlap_penalty, is {sum(row.overlap_penalty for row in own):.4g}.",
                 own,
                 lambda path, own=own: draw(own, path),  # type: ignore[misc]
             )

@@ -12,6 +12,8 @@ from torch import nn
 
 from muse_plugin.criterions.class_counts import count_classes, log_f1, log_share, log_sums
 
+_WEIGHT = 0.2  # arXiv:1912.00835
+
 
 @dataclass
 class SentenceClassificationCriterionConfig(FairseqDataclass):
@@ -24,7 +26,7 @@ class SentenceClassificationCriterionConfig(FairseqDataclass):
             "penal, ||A A^T - I||^2 of the weights A of heads and words; emb, the mean cosine of their vectors"
         },
     )
-    disagreement_weight: float = field(default=0.2, metadata={"help": "what --disagreement is multiplied by"})
+    disagreement_weight: float = field(default=_WEIGHT, metadata={"help": "what --disagreement is multiplied by"})
 
 
 @register_criterion("muse_sentence_classification", dataclass=SentenceClassificationCriterionConfig)
@@ -39,15 +41,20 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
     (arXiv:1912.00835: lambda 0.2; arXiv:1703.03130 with penal), and logs its mean, unweighted, as ``penalty``.
 
     Raises:
-        ValueError: if the task predicts no label, or the weight is negative or no number.
+        ValueError: if the task predicts no label, or the weight is negative or no number, or of no penalty.
     """
 
-    def __init__(self, task: Any, disagreement: Any = "none", disagreement_weight: float = 0.2) -> None:
+    def __init__(self, task: Any, disagreement: Any = "none", disagreement_weight: float = _WEIGHT) -> None:
         super().__init__(task)
         check_task(task, "label", "muse_sentence_classification")
         if not 0 <= disagreement_weight < math.inf:
             raise ValueError(
                 f"--disagreement-weight must be a finite number of at least 0, but got {disagreement_weight}."
+            )
+        if str(disagreement) == "none" and disagreement_weight != _WEIGHT:
+            raise ValueError(
+                f"--disagreement-weight {disagreement_weight} is the weight of a penalty, but there is none; give "
+                "--disagreement penal or emb, or drop the flag."
             )
         self.disagreement = str(disagreement)
         self.disagreement_weight = disagreement_weight

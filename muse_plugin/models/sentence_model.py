@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_faults
-from muse_plugin.models.word_vectors import WordVectors, average_character_ngrams, read_word_vectors
+from muse_plugin.models.word_vectors import WidthError, WordVectors, average_character_ngrams, read_word_vectors
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.classifier import build_classifier
 from muse_plugin.modules.disagreement import measure_disagreement
+from muse_plugin.modules.low_rank_attention import SMALLEST_EPSILON
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
@@ -131,9 +132,10 @@ class SentenceModel(BaseFairseqModel):
         """One sentence for each fault of the flags; models add those of their encoder."""
         given = () if cfg.classifier_input_dropout is None else ("classifier_input_dropout",)
         faults = find_faults(cfg, TRUNK_SIZES, (*TRUNK_RATES, *given))
-        if not 0 < cfg.pooling_norm_epsilon < float("inf"):
+        if not SMALLEST_EPSILON <= cfg.pooling_norm_epsilon < float("inf"):
             faults.append(
-                f"--pooling-norm-epsilon must be a finite number above 0, but got {cfg.pooling_norm_epsilon}; "
+                f"--pooling-norm-epsilon must be finite and at least {SMALLEST_EPSILON:.3g}, but got "
+                f"{cfg.pooling_norm_epsilon}; "
                 "--pooling-norm none switches the norm off."
             )
         if cfg.freeze_word_vectors and cfg.word_vectors is None:
@@ -357,7 +359,7 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
     if cfg.word_vectors is not None:
         nn.init.uniform_(words.weight, -_UNKNOWN_RANGE, _UNKNOWN_RANGE)
         if reads:
-            _fill(words, read_word_vectors, cfg.word_vectors, dictionary, "--word-vectors")
+            _fill(words, read_word_vectors, cfg.word_vectors, dictionary, "--word-vectors", "--word-embed-dim")
     with torch.no_grad():
         words.weight[dictionary.pad()].zero_()
     words.weight.requires_grad_(not cfg.freeze_word_vectors)
@@ -366,8 +368,8 @@ def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
         extra = nn.Embedding(len(dictionary), cfg.character_ngram_dim, dictionary.pad())
         nn.init.zeros_(extra.weight)
         if reads:
-            path = cfg.character_ngram_vectors
-            _fill(extra, average_character_ngrams, path, dictionary, "--character-ngram-vectors")
+            path, flags = cfg.character_ngram_vectors, ("--character-ngram-vectors", "--character-ngram-dim")
+            _fill(extra, average_character_ngrams, path, dictionary, *flags)
         extra.weight.requires_grad_(False)
     characters = None
     if str(cfg.character_encoder) != "none":
@@ -407,11 +409,21 @@ def _list_words(dictionary: Any) -> dict[str, int]:
     }
 
 
-def _fill(table: nn.Embedding, read_vectors: Callable[..., WordVectors], path: str, dictionary: Any, flag: str) -> None:
+def _fill(
+    table: nn.Embedding,
+    read_vectors: Callable[..., WordVectors],
+    path: str,
+    dictionary: Any,
+    flag: str,
+    width_flag: str,
+) -> None:
     """Copies the vectors that a file has of the dictionary's words, and says of how many."""
     words = _list_words(dictionary)
-    read = read_vectors(path, words, table.embedding_dim)
     flag = f"{flag} {path}"
+    try:
+        read = read_vectors(path, words, table.embedding_dim)
+    except WidthError as error:
+        raise ValueError(f"{flag} must be as wide as {width_flag} {table.embedding_dim}: {error}") from error
     found = read.found.tolist()
     missing = [word for word, index in words.items() if not found[index]]
     if len(missing) == len(words):

@@ -25,6 +25,10 @@ _COUNT_AND_WIDTH = re.compile(rb"\d{1,15} \d{1,15}")
 _LONGEST_LINE = 1 << 20  # bytes; the widest vectors in use take a tenth of that
 
 
+class WidthError(ValueError):
+    """Vectors are not as wide as they must be."""
+
+
 class WordVectors(NamedTuple):
     """Vectors by the index of their word.
 
@@ -160,7 +164,7 @@ def _iterate_rows(path: Path, width: Optional[int]) -> Iterator[tuple[int, bytes
             numbers = b" ".join(fields)
         is_wider = spaces > width and all(map(_is_number, word.split(b" ")[1:]))
         if spaces < max(width, 1) or is_wider:
-            raise ValueError(
+            raise WidthError(
                 f"the width of all rows must be {width or 'at least 1'}, but line {number} of {path} has width "
                 f"{spaces}; copy the file again or give its own width."
             )
@@ -169,7 +173,7 @@ def _iterate_rows(path: Path, width: Optional[int]) -> Iterator[tuple[int, bytes
 
 def _check_header(in_file: int, asked: Optional[int], path: Path) -> int:
     if asked not in (None, in_file) or not in_file:
-        raise ValueError(
+        raise WidthError(
             f"the width of all rows must be {asked or 'at least 1'}, but line 1 of {path} says that it is {in_file}; "
             "choose another file or width."
         )

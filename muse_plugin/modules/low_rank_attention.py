@@ -17,6 +17,8 @@ from muse_plugin.modules.token_reductions import mean_over_tokens
 CONTEXTS = ("learned", "mean")
 # Of the parameters at the start; published for the hidden layer, taken as a deviation, not a variance.
 _DEVIATION = 0.1
+# Of what may be divided by: below it, float32 loses digits and then has zero.
+SMALLEST_EPSILON = torch.finfo(torch.float32).tiny
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,8 @@ class LowRankAttention(AttentionHeads):
         epsilon: smallest divisor: a word whose scores are all zero stays at zero.
 
     Raises:
-        ValueError: if there is no head, the rank or epsilon is not positive, or the context unknown.
+        ValueError: if there is no head, the rank is not positive, epsilon below ``SMALLEST_EPSILON``, or the context
+            unknown.
     """
 
     def __init__(
@@ -61,8 +64,10 @@ class LowRankAttention(AttentionHeads):
         super().__init__(width, num_heads)
         if rank < 1:
             raise ValueError(f"--pooling-rank must be at least 1, but got {rank}.")
-        if not 0 < epsilon < float("inf"):
-            raise ValueError(f"--pooling-norm-epsilon must be a finite number above 0, but got {epsilon}.")
+        if not SMALLEST_EPSILON <= epsilon < float("inf"):
+            raise ValueError(
+                f"--pooling-norm-epsilon must be finite and at least {SMALLEST_EPSILON:.3g}, but got {epsilon}."
+            )
         if context not in CONTEXTS:
             raise ValueError(f"--pooling-context must be one of {', '.join(CONTEXTS)}, but got {context!r}.")
         if l2_norm and num_heads == 1:

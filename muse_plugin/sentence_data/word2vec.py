@@ -6,7 +6,6 @@ The same text and seed give the same numbers: gensim gets one worker and a hash 
 import argparse
 import contextlib
 import logging
-import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Optional, Union
@@ -22,15 +21,20 @@ class Setting(NamedTuple):
         default: its value where it is not given.
         meaning: for ``--help``.
         least: the smallest number that it may be.
+        below: it must be less than that.
         choices: what it may be, if it is no number.
     """
 
     default: Union[int, float, str]
     meaning: str
     least: float = 1
+    below: float = 2**31
     choices: Optional[tuple[str, ...]] = None
 
 
+# gensim drops what follows in a longer text.
+_LONGEST_TEXT = 10_000
+_MOST_NUMBERS = 10_000
 SETTINGS = {
     "algorithm": Setting(
         "cbow",
@@ -39,16 +43,18 @@ SETTINGS = {
         choices=("cbow", "skip-gram"),
     ),
     "min_count": Setting(5, "for --word2vec: words seen fewer than N times get no vector"),
-    "window": Setting(5, "for --word2vec: words to either side that a word is predicted from"),
+    "window": Setting(5, "for --word2vec: words to either side that a word is predicted from", below=_LONGEST_TEXT),
     "epochs": Setting(5, "for --word2vec: passes over the text"),
-    "negative": Setting(5, "for --word2vec: words drawn at random that each prediction is told from"),
+    "negative": Setting(5, "for --word2vec: words drawn at random that each prediction is told from", below=1_000),
+    # gensim takes 1 and more for a number of words, not for a share.
     "sample": Setting(
-        0.001, "for --word2vec: words with a larger share of the text are passed over at random, 0: none", least=0
+        0.001,
+        "for --word2vec: words with a larger share of the text are passed over at random, 0: none",
+        least=0,
+        below=1,
     ),
-    "seed": Setting(1, "for --word2vec: of the first vectors and of what is sampled", least=0),
+    "seed": Setting(1, "for --word2vec: of the first vectors and of what is sampled", least=0, below=2**32),
 }
-# gensim drops what follows in a longer text.
-_LONGEST_TEXT = 10_000
 _UNKNOWN = "<unk>"
 
 
@@ -91,15 +97,16 @@ def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: if one is out of range, or ``--word2vec`` is.
     """
-    if args.word2vec < 1:
-        raise ValueError(f"--word2vec must be at least 1, but got {args.word2vec}.")
+    if not 1 <= args.word2vec <= _MOST_NUMBERS:
+        raise ValueError(f"--word2vec must be at least 1 and at most {_MOST_NUMBERS:,}, but got {args.word2vec}.")
     settings = {}
     for name, setting in SETTINGS.items():
         given = getattr(args, f"word2vec_{name}")
         value = settings[name] = setting.default if given is None else given
-        if not isinstance(value, str) and not setting.least <= value < math.inf:
-            finite = " and finite" if isinstance(value, float) else ""
-            raise ValueError(f"{flag_of(name)} must be at least {setting.least}{finite}, but got {value}.")
+        if not isinstance(value, str) and not setting.least <= value < setting.below:
+            raise ValueError(
+                f"{flag_of(name)} must be at least {setting.least} and less than {setting.below:,}, but got {value}."
+            )
     return settings
 
 

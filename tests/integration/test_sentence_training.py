@@ -131,6 +131,22 @@ def test_every_model_trains_and_keeps_the_best_checkpoint_by_accuracy(arch, labe
 
 
 @pytest.mark.parametrize(
+    ("arch", "penalty"), [("multi_scale_transformer", "penal"), ("sentence_muse", "emb"), ("lama_encoder", "none")]
+)
+def test_any_encoder_takes_the_heads_and_their_penalty(arch, penalty, labelled, tmp_path, caplog):
+    heads = ["--pooling", "low_rank_attention", "--pooling-heads=3", "--pooling-context", "mean", "--pooling-rank", 2]
+    last = fit(labelled, tmp_path, arch, *CLASSIFY, *BEST, *heads, "--disagreement", penalty, "--max-epoch", 1)
+    trained, validated = (
+        [line for line in caplog.messages if re.match(begin, line)]
+        for begin in (r"epoch 001 \| loss ", r"epoch 001 \| valid on 'valid' subset ")
+    )
+    assert ["penalty" in numbers_in(line) for line in trained + validated] == [penalty != "none", False]
+    assert {"penal": 0.0, "emb": -1.0, "none": -1.0}[penalty] <= numbers_in(trained[0]).get("penalty", 0.0)
+    weights = load_checkpoint(last)["model"]
+    assert [name for name, value in weights.items() if name.startswith("pooling.") and 6 in value.shape]
+
+
+@pytest.mark.parametrize(
     ("arch", "flags"), [("multi_scale_transformer", ["--attention-dropout", 0.1]), ("sentence_bigru", [])]
 )
 def test_a_problem_of_one_word_is_learnt_completely(arch, flags, labelled, tmp_path, caplog):

@@ -104,6 +104,15 @@ def test_a_weight_that_is_no_weight_is_refused(weight):
         make(disagreement="emb", disagreement_weight=weight)
 
 
+def test_a_weight_of_no_penalty_is_refused():
+    sentence = (
+        "--disagreement-weight 0.5 is the weight of a penalty, but there is none; give --disagreement penal or emb, or "
+        "drop the flag."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        make(disagreement_weight=0.5)
+
+
 def test_flags_are_the_published_ones_by_default():
     config = CRITERION_REGISTRY[NAME].__dataclass()
     assert (str(config.disagreement), config.disagreement_weight) == ("none", 0.2)

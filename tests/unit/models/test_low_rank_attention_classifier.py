@@ -181,9 +181,9 @@ def test_attention_of_a_model_without_heads_is_refused():
         ({"classifier_input_dropout": 1.0}, "--classifier-input-dropout must lie in [0, 1), but got 1.0."),
         ({"encoder_hidden_size": 0}, "--encoder-hidden-size must be at least 1, but got 0."),
         (
-            {"pooling_norm_epsilon": 0.0},
-            "--pooling-norm-epsilon must be a finite number above 0, but got 0.0; --pooling-norm none switches the "
-            "norm off.",
+            {"pooling_norm_epsilon": 1e-50},
+            "--pooling-norm-epsilon must be finite and at least 1.18e-38, but got 1e-50; --pooling-norm none switches "
+            "the norm off.",
         ),
     ],
 )
@@ -193,8 +193,13 @@ def test_build_raises_error_for_flags_that_cannot_work(flags, sentence):
 
 
 def test_word_vectors_of_another_width_are_refused(tmp_path):
-    (tmp_path / "vectors.txt").write_text("w0 1 2 3\nw1 4 5 6\n")
-    with pytest.raises(ValueError, match=r"vectors\.txt"):
+    path = tmp_path / "vectors.txt"
+    path.write_text("w0 1 2 3\nw1 4 5 6\n")
+    sentence = (
+        f"--word-vectors {path} must be as wide as --word-embed-dim 100: the width of all rows must be 100, but line 1 "
+        f"of {path} has width 3; copy the file again or give its own width."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         build_model(
             Namespace(_name="lama", arch="lama", word_embed_dim=100, word_vectors=str(tmp_path / "vectors.txt")),
             make_task(),

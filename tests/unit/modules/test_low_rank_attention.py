@@ -195,8 +195,10 @@ def test_it_starts_with_small_normal_numbers_and_has_the_parameters_of_the_paper
     [
         ({"num_heads": 0}, "--pooling-heads must be at least 1, but got 0."),
         ({"rank": 0}, "--pooling-rank must be at least 1, but got 0."),
-        ({"epsilon": 0.0}, "--pooling-norm-epsilon must be a finite number above 0, but got 0.0."),
-        ({"epsilon": math.nan}, "--pooling-norm-epsilon must be a finite number above 0, but got nan."),
+        *(
+            ({"epsilon": epsilon}, f"--pooling-norm-epsilon must be finite and at least 1.18e-38, but got {epsilon}.")
+            for epsilon in (0.0, 1e-50, math.nan, math.inf)
+        ),
         ({"context": "max"}, "--pooling-context must be one of learned, mean, but got 'max'."),
     ],
 )

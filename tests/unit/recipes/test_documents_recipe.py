@@ -128,6 +128,20 @@ def test_files_of_another_form_are_refused(tmp_path, monkeypatch, capsys, load, 
     assert run_main(monkeypatch, load("documents"), form, tmp_path / "file", "--output", output) == 2
     assert sentence in capsys.readouterr().err
     assert not output.exists()
+    assert not output.with_name("out.part").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "other"])
+def test_a_damaged_gz_file_is_refused(tmp_path, monkeypatch, capsys, load, damage):
+    text = "".join(f"earn\t{number} net\n" for number in range(9_000))
+    packed = gzip.compress(f"Class\tExample\n{text}".encode(), mtime=0)
+    half = len(packed) // 2
+    damaged = {"cut": packed[:half], "changed": packed[:half] + b"\xff" * 99 + packed[half + 99 :], "other": b"earn"}
+    (tmp_path / "file.gz").write_bytes(damaged[damage])
+    output = tmp_path / "out"
+    assert run_main(monkeypatch, load("documents"), "r8", tmp_path / "file", "--output", output) == 2
+    assert f"{tmp_path / 'file.gz'} must be a whole .gz file, but is not (" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file.gz"]
 
 
 # ---- folds.py -----------------------------------------------------------------------------------------------------
@@ -279,6 +293,8 @@ def test_speed_writes_seconds_per_epoch_and_a_figure(tmp_path, monkeypatch, caps
     assert record["versions"]["torch"]
     assert "words of a document" in (tmp_path / "speed.svg").read_text()
     assert run_main(monkeypatch, speed, "--output", tmp_path, "--repeats", 0) == 2
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run_main(monkeypatch, speed, "--output", tmp_path, "--device", "cuda") == 2
     assert "--repeats must be at least 1, but got 0." in capsys.readouterr().err
 
 
@@ -293,15 +309,31 @@ def test_speed_times_a_whole_update_of_every_encoder(load):
 
 
 def run_script(folder, script, *arguments, **settings):
-    """Runs a script with a fairseq-train and a prepare-text that only write down their arguments, call by call."""
+    """Runs a script with a fairseq-train and a prepare-text that only write down their arguments, call by call.
+
+    Training warns; predictions are not made; accuracy is 90 plus the number of heads.
+    """
     programs = folder / "programs"
     if not programs.exists():
         programs.mkdir(parents=True)
-        (programs / "fairseq-train").write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n')
+        (programs / "fairseq-train").write_text(
+            '#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n'
+            "for name in muse_plugin fairseq; do\n"
+            'echo "12:00 | WARNING | $name.tasks | $name has something to say"\ndone\n'
+        )
         # Everything else that Python is asked for is done.
         (programs / "python").write_text(
-            '#!/bin/sh\nif [ "$3" != prepare-text ]; then exec "$REAL_PYTHON" "$@"; fi\n'
-            'shift 3; printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n'
+            '#!/bin/sh\ncase "$3" in\n'
+            'prepare-text) shift 3; printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE" ;;\n'
+            "predict) ;;\n"
+            'score-labels) exec "$REAL_PYTHON" "$0-score" "$@" ;;\n'
+            '*) exec "$REAL_PYTHON" "$@" ;;\nesac\n'
+        )
+        (programs / "python-score").write_text(
+            "import json, pathlib, sys\nwords = sys.argv\n"
+            "settings = dict(words[i + 1].split('=', 1) for i, word in enumerate(words) if word == '--record')\n"
+            "result = {'scores': {'accuracy': {'mean': 90 + int(settings['heads'])}}, 'settings': settings}\n"
+            "pathlib.Path(words[words.index('--output') + 1]).write_text(json.dumps(result))\n"
         )
         for program in programs.iterdir():
             program.chmod(0o755)
@@ -378,6 +410,32 @@ def test_heads_penalties_folds_and_seeds_have_runs_of_their_own(tmp_path):
     for args in commands:
         assert (args.pooling_heads, str(args.disagreement), args.disagreement_weight) == (5, "emb", 0.2)
         assert args.max_epoch == 7
+
+
+@pytest.mark.parametrize(("penalty", "suffix"), [("none", ""), ("emb", "-emb")])
+def test_the_curve_of_heads_trains_tests_and_draws_every_number(tmp_path, penalty, suffix):
+    data = make_data(tmp_path)
+    (data / "settings.txt").write_text("dataset=r8\nfold=0\n")
+    settings = {"ALL_HEADS": "2 3", "MODELS": "lama", "SEEDS": "1 2", "DISAGREEMENT": penalty}
+    done = run_script(tmp_path, "heads", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    heads = [call[call.index("--pooling-heads") + 1] for call in read_calls(tmp_path)]
+    assert heads == ["2", "2", "3", "3"]
+    folder = tmp_path / "work" / "r8"
+    rows = (folder / f"HEADS{suffix}.md").read_text().splitlines()
+    assert rows == [f"| heads | lama{suffix} |", "|--:|--:|", "| 2 | 92.00 ± 0.00 |", "| 3 | 93.00 ± 0.00 |"]
+    assert "accuracy on test documents" in (folder / f"heads{suffix}.svg").read_text()
+    assert len(list(folder.glob("HEADS*"))) == 1
+
+
+def test_a_warning_of_ours_reaches_the_screen_and_one_of_fairseqs_the_log(tmp_path):
+    make_data(tmp_path)
+    done = run_script(tmp_path, "train", MODELS="lama")
+    assert "muse_plugin has something to say" in done.stdout + done.stderr
+    assert "fairseq has something to say" not in done.stdout + done.stderr
+    log = (tmp_path / "work" / "r8" / "lama-seed1" / "train.log").read_text()
+    assert "muse_plugin has something to say" in log
+    assert "fairseq has something to say" in log
 
 
 def prepare(folder, **settings):

@@ -130,14 +130,27 @@ def test_data_made_before_these_flags_count_as_made_without_them(tmp_path, files
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--word2vec", 0), "--word2vec must be at least 1, but got 0."),
-        (("--word2vec", 4, "--word2vec-min-count", 0), "--word2vec-min-count must be at least 1, but got 0."),
-        (("--word2vec", 4, "--word2vec-seed", -1), "--word2vec-seed must be at least 0, but got -1."),
+        (("--word2vec", 0), "--word2vec must be at least 1 and at most 10,000, but got 0."),
         (
-            ("--word2vec", 4, "--word2vec-sample", "nan"),
-            "--word2vec-sample must be at least 0 and finite, but got nan.",
+            ("--word2vec", 99999999999999),
+            "--word2vec must be at least 1 and at most 10,000, but got 99999999999999.",
         ),
-        (("--word2vec", 4, "--word2vec-sample", -1), "--word2vec-sample must be at least 0 and finite, but got -1.0."),
+        *(
+            (
+                ("--word2vec", 4, f"--word2vec-{name}", value),
+                f"--word2vec-{name} must be at least {least} and less than {below}, but got {shown}.",
+            )
+            for name, value, least, below, shown in (
+                ("min-count", 0, 1, "2,147,483,648", "0"),
+                ("seed", -1, 0, "4,294,967,296", "-1"),
+                ("seed", 2**32, 0, "4,294,967,296", "4294967296"),
+                ("sample", "nan", 0, "1", "nan"),
+                ("sample", -1, 0, "1", "-1.0"),
+                ("sample", 1, 0, "1", "1.0"),
+                ("window", 2**31, 1, "10,000", "2147483648"),
+                ("negative", 10**11, 1, "1,000", "100000000000"),
+            )
+        ),
         (
             ("--word2vec-window", 3),
             "--word2vec-window is for vectors that are trained here, but --word2vec is not given; add --word2vec DIM "
