@@ -44,6 +44,12 @@ if [[ -n "$heads" || "$disagreement" != none ]]; then
   done
 fi
 
+# Where the tables of all folds and seeds go, and what tells them and the runs of a penalty or other vectors apart.
+tables_dir=$work_dir/$dataset
+if ((folds > 1)); then tables_dir+=/folds$folds; fi
+variant=$vectors_suffix
+if [[ "$disagreement" != none ]]; then variant=-$disagreement$vectors_suffix; fi
+
 choose_data() { # sets data for $fold, 0 without cross-validation
   local part=$dataset
   if ((fold > 0)); then part+=/folds$folds/fold$fold; fi
@@ -52,9 +58,7 @@ choose_data() { # sets data for $fold, 0 without cross-validation
 
 choose_run() { # sets run for $fold, $model and $seed
   choose_data
-  run=${data%/data*}/$model${heads:+-heads$heads}
-  if [[ "$disagreement" != none ]]; then run+=-$disagreement; fi
-  run+=$vectors_suffix-seed$seed
+  run=${data%/data*}/$model${heads:+-heads$heads}$variant-seed$seed
 }
 
 for_each_fold() { # for_each_fold COMMAND...: once for every fold, in $fold

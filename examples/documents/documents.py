@@ -35,10 +35,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with path.open("rb") if path.is_file() else gzip.open(packed) as stream:
             for number, line in enumerate(stream, start=1):
-                try:
-                    yield number, line.decode("utf-8").rstrip("\n").rstrip("\r")
-                except UnicodeDecodeError as error:
-                    raise ValueError(f"{path}, line {number}: must be UTF-8, but is not ({error.reason}).") from error
+                yield number, line.decode("utf-8").rstrip("\n").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}, line {number}: must be UTF-8, but is not ({error.reason}).") from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{packed} must be a whole .gz file, but is not ({error}); fetch it again.") from error
 

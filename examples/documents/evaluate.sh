@@ -21,10 +21,6 @@ evaluate() {
 
 results=()
 for_each_fold for_each_run evaluate "$@"
-folder=$work_dir/$dataset
-if ((folds > 1)); then folder+=/folds$folds; fi
-table=$folder/RESULTS${heads:+-heads$heads}
-if [[ "$disagreement" != none ]]; then table+=-$disagreement; fi
-table+=$vectors_suffix.md
+table=$tables_dir/RESULTS${heads:+-heads$heads}$variant.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 printf '%s: compared: %s\n' "$recipe" "$table"

@@ -6,7 +6,8 @@
 #
 #   ALL_HEADS="1 5 10 15 20"
 # One head cannot learn where to look (README.md); the published setting is kept, and a warning says so.
-# Writes HEADS.md and heads.svg into WORK_DIR/<data set> (a penalty and other vectors are part of the name). Finished models are skipped. Arguments go to fairseq-train.
+# Writes HEADS.md and heads.svg into WORK_DIR/<data set> (a penalty and other vectors are part of the name). Finished models are
+# skipped. Arguments go to fairseq-train.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 unset HEADS
@@ -24,10 +25,6 @@ collect() {
   results+=("$run/results/test.json")
 }
 for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect; done
-folder=$work_dir/$dataset
-if ((folds > 1)); then folder+=/folds$folds; fi
-suffix=
-if [[ "$disagreement" != none ]]; then suffix+=-$disagreement; fi
-suffix+=$vectors_suffix
-python "$here/plot_heads.py" "${results[@]}" --table "$folder/HEADS$suffix.md" --output "$folder/heads$suffix.svg"
-printf '%s: written: %s and %s\n' "$recipe" "$folder/HEADS$suffix.md" "heads$suffix.svg"
+table=$tables_dir/HEADS$variant.md
+python "$here/plot_heads.py" "${results[@]}" --table "$table" --output "$tables_dir/heads$variant.svg"
+printf '%s: written: %s and %s\n' "$recipe" "$table" "heads$variant.svg"

@@ -201,7 +201,7 @@ def test_word_vectors_of_another_width_are_refused(tmp_path):
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         build_model(
-            Namespace(_name="lama", arch="lama", word_embed_dim=100, word_vectors=str(tmp_path / "vectors.txt")),
+            Namespace(_name="lama", arch="lama", word_embed_dim=100, word_vectors=str(path)),
             make_task(),
         )
 

@@ -293,9 +293,10 @@ def test_speed_writes_seconds_per_epoch_and_a_figure(tmp_path, monkeypatch, caps
     assert record["versions"]["torch"]
     assert "words of a document" in (tmp_path / "speed.svg").read_text()
     assert run_main(monkeypatch, speed, "--output", tmp_path, "--repeats", 0) == 2
+    assert "--repeats must be at least 1, but got 0." in capsys.readouterr().err
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert run_main(monkeypatch, speed, "--output", tmp_path, "--device", "cuda") == 2
-    assert "--repeats must be at least 1, but got 0." in capsys.readouterr().err
+    assert "--device cuda needs a GPU that torch sees, but there is none" in capsys.readouterr().err
 
 
 def test_speed_times_a_whole_update_of_every_encoder(load):
