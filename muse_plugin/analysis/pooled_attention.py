@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from muse_plugin.analysis.reading import move_inputs
 from muse_plugin.analysis.subject import MAX_TOKENS, Batches, Subject
-from muse_plugin.modules.attention_heads import Heads
+from muse_plugin.modules.attention_heads import AttentionHeads, Heads
+from muse_plugin.modules.disagreement import overlaps
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.sentence_pooling import SentencePooling
 
@@ -56,7 +57,7 @@ class Uses(NamedTuple):
     ratios: Tensor
 
 
-def use_words(tokens: Tensor, lengths: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def sum_by_word(tokens: Tensor, lengths: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Adds the weights of a batch up by word.
 
     Args:
@@ -91,7 +92,7 @@ class HeadSimilarity:
     def add(self, found: Heads) -> None:
         """Adds a batch."""
         weights, vectors = (tensor.double() for tensor in found)
-        parts = [_cosines(weights), _cosines(vectors), _deviate(weights)]
+        parts = [_cosines(weights), _cosines(vectors), overlaps(weights)]
         self._sums += torch.stack([part.sum(dim=0) for part in parts]).cpu()
         self.documents += len(weights)
 
@@ -114,11 +115,6 @@ class HeadSimilarity:
 def _cosines(rows: Tensor) -> Tensor:
     units = F.normalize(rows, dim=-1)
     return torch.bmm(units, units.transpose(1, 2))
-
-
-def _deviate(weights: Tensor) -> Tensor:
-    identity = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)
-    return (torch.bmm(weights, weights.transpose(1, 2)) - identity).square()
 
 
 class Pooled(NamedTuple):
@@ -166,9 +162,8 @@ def read_pooling(
                 labels = torch.stack([subject.dataset.targets[index] for index in group])
                 sizes += labels.bincount(minlength=len(classes))
                 documents = torch.tensor(group)
-                rows, words, counts, weights, ratios = (
-                    part.cpu() for part in use_words(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], heads.weights)
-                )
+                sums = sum_by_word(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], heads.weights)
+                rows, words, counts, weights, ratios = (part.cpu() for part in sums)
                 texts = torch.full_like(rows, text)
                 found.append(Uses(words, labels[rows], documents[rows], texts, counts, weights, ratios))
     uses = Uses(*map(torch.cat, zip(*found, strict=True))) if found else None
@@ -216,7 +211,7 @@ def read_document_heads(subject: Subject, place: int, batch: dict[str, Any]) -> 
 
 def count_heads(model: Any) -> int:
     """Number of heads m of a pooling that has some."""
-    return next(int(part.num_heads) for part in model.pooling.parts if hasattr(part, "num_heads"))
+    return next(part.num_heads for part in model.pooling.parts if isinstance(part, AttentionHeads))
 
 
 class ClassMeans(NamedTuple):

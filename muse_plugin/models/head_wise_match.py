@@ -36,7 +36,7 @@ from muse_plugin.models.sentence_transformer import (
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
 from muse_plugin.modules.head_outputs import HeadSource, find_head_sources, record_heads
-from muse_plugin.modules.sentence_pooling import max_over_tokens, mean_over_tokens
+from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens
 
 CLASSIC = "classic"
 HEAD_POOLINGS = ("cls", "max", "mean")

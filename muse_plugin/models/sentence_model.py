@@ -20,7 +20,7 @@ from muse_plugin.models.word_vectors import WidthError, WordVectors, average_cha
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.classifier import build_classifier
-from muse_plugin.modules.disagreement import measure_disagreement
+from muse_plugin.modules.disagreement import penalize
 from muse_plugin.modules.low_rank_attention import SMALLEST_EPSILON
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
@@ -260,7 +260,7 @@ class SentenceModel(BaseFairseqModel):
             pair_lengths: likewise.
             pair_characters: likewise.
             target: tags, shape (B, T), -1 at padding; only for the losses of a conditional random field.
-            disagreement: the penalty to compute, see ``measure_disagreement``; None for none.
+            disagreement: the penalty to compute, see ``penalize``; None for none.
 
         Raises:
             ValueError: if a penalty is asked for, but the pooling has no heads or the penalty is unknown.
@@ -284,7 +284,7 @@ class SentenceModel(BaseFairseqModel):
                 vector, heads = self._pool(*side)
                 assert heads is not None
                 vectors.append(vector)
-                penalties.append(measure_disagreement(heads, disagreement))
+                penalties.append(penalize(heads, disagreement))
             penalty = torch.stack(penalties).sum(dim=0)
         if len(vectors) == 1:
             assert self.classifier is not None
@@ -340,13 +340,13 @@ class SentenceModel(BaseFairseqModel):
 
 def _choose_head_settings(cfg: Any) -> HeadSettings:
     return HeadSettings(
-        cfg.pooling_heads,
-        cfg.pooling_rank,
-        str(cfg.pooling_context),
-        cfg.encoder_embed_dim,
-        str(cfg.pooling_norm) == "l2",
-        cfg.pooling_norm_epsilon,
-        cfg.pooling_hidden_dim,
+        num_heads=cfg.pooling_heads,
+        rank=cfg.pooling_rank,
+        context=str(cfg.pooling_context),
+        context_size=cfg.encoder_embed_dim,
+        l2_norm=str(cfg.pooling_norm) == "l2",
+        epsilon=cfg.pooling_norm_epsilon,
+        hidden_size=cfg.pooling_hidden_dim,
     )
 
 

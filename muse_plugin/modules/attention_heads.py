@@ -32,7 +32,7 @@ class AttentionHeads(nn.Module):
         num_heads: number of heads m.
 
     Attributes:
-        output_size: m * C, the width of ``forward``'s result.
+        output_size: m * C, the width of all vectors side by side.
 
     Raises:
         ValueError: if there is no head.
@@ -47,10 +47,13 @@ class AttentionHeads(nn.Module):
         self.output_size = num_heads * width
 
     def score(self, states: Tensor, padding_mask: Tensor | None, words: Tensor | None) -> Tensor:
-        """Scores of words, shape (B, T, m); arguments as in ``attend``, zeros at padding."""
+        """Scores of words, shape (B, T, m); arguments as of ``forward``, but states are zeros at padding.
+
+        Scores of padding are not used.
+        """
         raise NotImplementedError
 
-    def attend(self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None) -> Heads:
+    def forward(self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None) -> Heads:
         """Weighs the words.
 
         Args:
@@ -82,11 +85,7 @@ class AttentionHeads(nn.Module):
         weights = weights.transpose(1, 2)  # (B, m, T)
         return Heads(weights, torch.bmm(weights.to(states.dtype), states))
 
-    def forward(self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None) -> Tensor:
-        """The vectors of all heads side by side, shape (B, m * C); arguments and errors as in ``attend``."""
-        return self.attend(states, padding_mask, words).vectors.flatten(1)
 
-
-def in_full_precision(scores: Tensor) -> Tensor:
-    """Scores as float32 if they are in half precision, otherwise as they are: norms and sums need the digits."""
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+def in_full_precision(tensor: Tensor) -> Tensor:
+    """A tensor as float32 if it is in half precision, otherwise as it is: norms and sums need the digits."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

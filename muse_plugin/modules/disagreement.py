@@ -16,6 +16,20 @@ from muse_plugin.modules.attention_heads import Heads, in_full_precision
 _EPSILON = 1e-8
 
 
+def overlaps(weights: Tensor) -> Tensor:
+    """(A A^T - I)^2, element by element: what each pair of heads adds to ``attention_overlap``.
+
+    Args:
+        weights: A, shape (B, m, T).
+
+    Returns:
+        Shape (B, m, m), at least float32.
+    """
+    weights = in_full_precision(weights)
+    identity = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)
+    return (torch.bmm(weights, weights.transpose(1, 2)) - identity).square()
+
+
 def attention_overlap(weights: Tensor) -> Tensor:
     """||A A^T - I||^2, the squared Frobenius norm (-D_penal): 0 if each head looks at one word of its own.
 
@@ -25,10 +39,7 @@ def attention_overlap(weights: Tensor) -> Tensor:
     Returns:
         Shape (B,), at least float32.
     """
-    weights = in_full_precision(weights)
-    overlap = torch.bmm(weights, weights.transpose(1, 2))
-    identity = torch.eye(weights.shape[1], dtype=weights.dtype, device=weights.device)
-    return (overlap - identity).square().sum(dim=(1, 2))
+    return overlaps(weights).sum(dim=(1, 2))
 
 
 def vector_similarity(vectors: Tensor) -> Tensor:
@@ -48,18 +59,18 @@ def vector_similarity(vectors: Tensor) -> Tensor:
     return mean.square().sum(dim=-1)
 
 
-DISAGREEMENTS: dict[str, Callable[[Heads], Tensor]] = {
+PENALTIES: dict[str, Callable[[Heads], Tensor]] = {
     "penal": lambda heads: attention_overlap(heads.weights),
     "emb": lambda heads: vector_similarity(heads.vectors),
 }
 
 
-def measure_disagreement(heads: Heads, kind: str) -> Tensor:
+def penalize(heads: Heads, kind: str) -> Tensor:
     """The penalty of a name: "penal" (``attention_overlap``) or "emb" (``vector_similarity``).
 
     Args:
-        heads: of ``AttentionHeads.attend``.
-        kind: a key of ``DISAGREEMENTS``.
+        heads: of ``AttentionHeads``.
+        kind: a key of ``PENALTIES``.
 
     Returns:
         Shape (B,).
@@ -67,6 +78,6 @@ def measure_disagreement(heads: Heads, kind: str) -> Tensor:
     Raises:
         ValueError: if the name is unknown.
     """
-    if kind not in DISAGREEMENTS:
-        raise ValueError(f"--disagreement must be none, {' or '.join(DISAGREEMENTS)}, but got {kind!r}.")
-    return DISAGREEMENTS[kind](heads)
+    if kind not in PENALTIES:
+        raise ValueError(f"--disagreement must be none, {' or '.join(PENALTIES)}, but got {kind!r}.")
+    return PENALTIES[kind](heads)

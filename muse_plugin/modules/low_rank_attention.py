@@ -78,7 +78,7 @@ class LowRankAttention(AttentionHeads):
         self.rank = rank
         self.l2_norm = l2_norm
         self.epsilon = epsilon
-        self.context_size = context_size or width if context == "mean" else width
+        self.context_size = width if context == "learned" or context_size is None else context_size
         self.hidden = nn.Linear(width, width)  # W, b
         self.context_factors = nn.Linear(self.context_size, num_heads * rank, bias=False)  # P
         self.state_factors = nn.Linear(width, num_heads * rank, bias=False)  # Q

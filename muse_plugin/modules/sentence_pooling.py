@@ -15,9 +15,7 @@ from muse_plugin.modules.attention_heads import AttentionHeads, Heads
 from muse_plugin.modules.low_rank_attention import LowRankAttention
 from muse_plugin.modules.source_to_token import SourceToToken
 from muse_plugin.modules.structured_attention import StructuredAttention
-from muse_plugin.modules.token_reductions import first_token
-from muse_plugin.modules.token_reductions import max_over_tokens as max_over_tokens  # also offered from here
-from muse_plugin.modules.token_reductions import mean_over_tokens as mean_over_tokens
+from muse_plugin.modules.token_reductions import first_token, max_over_tokens, mean_over_tokens
 
 # The parts of every pooling.
 _PARTS = {
@@ -31,7 +29,7 @@ _PARTS = {
     "low_rank_attention": ("low_rank_attention",),
     "structured_attention": ("structured_attention",),
 }
-# Those that take the mean of their parts instead.
+# Poolings that take the mean of their parts; the others put them side by side.
 _AVERAGED = ("cls_max",)
 POOLINGS = tuple(_PARTS)
 
@@ -40,7 +38,7 @@ _REDUCTIONS = {"max": max_over_tokens, "mean": mean_over_tokens, "cls": first_to
 
 
 class Reduction(nn.Module):
-    """One of the functions above as a part of a pooling.
+    """A function of ``token_reductions.py`` as a part of a pooling.
 
     Args:
         name: "max", "mean" or "cls".
@@ -53,7 +51,7 @@ class Reduction(nn.Module):
         self.output_size = width
 
     def forward(self, states: Tensor, padding_mask: Tensor | None = None) -> Tensor:
-        """See ``max_over_tokens``."""
+        """See ``token_reductions.py``."""
         return _REDUCTIONS[self.name](states, padding_mask)
 
     def extra_repr(self) -> str:
@@ -65,7 +63,7 @@ class HeadSettings(NamedTuple):
     """Settings of poolings with heads.
 
     Attributes:
-        heads: number of heads m.
+        num_heads: m.
         rank: of ``LowRankAttention``, as all that follow but the last.
         context: "learned" or "mean".
         context_size: width of the embedded words; that of the states if None.
@@ -74,7 +72,7 @@ class HeadSettings(NamedTuple):
         hidden_size: of ``StructuredAttention``.
     """
 
-    heads: int = 15
+    num_heads: int = 15
     rank: int = 1
     context: str = "learned"
     context_size: int | None = None
@@ -89,9 +87,17 @@ def _build_part(
     if name == "source_to_token":
         return SourceToToken(width, norms)
     if name == "low_rank_attention":
-        return LowRankAttention(width, *settings[:-1])
+        return LowRankAttention(
+            width,
+            settings.num_heads,
+            settings.rank,
+            settings.context,
+            settings.context_size,
+            settings.l2_norm,
+            settings.epsilon,
+        )
     if name == "structured_attention":
-        return StructuredAttention(width, settings.heads, settings.hidden_size)
+        return StructuredAttention(width, settings.num_heads, settings.hidden_size)
     return Reduction(name, width)
 
 
@@ -159,7 +165,7 @@ class SentencePooling(nn.Module):
         heads, vectors = None, []
         for part in self.parts:
             if isinstance(part, AttentionHeads):
-                heads = part.attend(states, padding_mask, words)
+                heads = part(states, padding_mask, words)
                 vectors.append(heads.vectors.flatten(1))
             else:
                 vectors.append(part(states, padding_mask))

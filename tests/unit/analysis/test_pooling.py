@@ -24,14 +24,14 @@ from muse_plugin.analysis.pooled_attention import (
     find_pooling,
     list_classes,
     read_pooling,
-    use_words,
+    sum_by_word,
 )
 from muse_plugin.analysis.report import format_csv
 from muse_plugin.analysis.shaded_document import Place, ShadedRow
 from muse_plugin.analysis.subject import choose_sentences, load_subject
 from muse_plugin.analysis.word_weights import WordWeightRow
 from muse_plugin.modules.attention_heads import Heads
-from muse_plugin.modules.disagreement import measure_disagreement
+from muse_plugin.modules.disagreement import penalize
 
 ATOL = 1e-6  # float32 weights, sums in float64
 MODELS = ["lama", "structured", "pooled_pairs"]
@@ -66,7 +66,7 @@ def test_weights_are_added_up_by_word_and_averaged_over_heads():
             [[0.1, 0.2, 0.3, 0.4], [0.3, 0.0, 0.1, 0.6]],
         ]
     )
-    rows, words, counts, sums, ratios = use_words(tokens, lengths, weights)
+    rows, words, counts, sums, ratios = sum_by_word(tokens, lengths, weights)
     assert list(zip(rows.tolist(), words.tolist(), counts.tolist(), strict=True)) == [
         (0, 5, 2), (0, 6, 1), (1, 6, 1), (1, 7, 1), (2, 6, 3), (2, 8, 1)
     ]  # fmt: skip
@@ -224,8 +224,8 @@ def test_similarity_of_heads_is_that_of_penalties_and_of_slow_loops(shop, name):
             cosines = [float(a @ b / (a.norm() * b.norm())) for a, b in zip(first, other, strict=True)]
             assert getattr(row, column) == pytest.approx(np.mean(cosines), abs=ATOL), column
     pairs = [Heads(weights[None], vectors[None]) for _, weights, vectors in found]
-    penal = np.mean([float(measure_disagreement(pair, "penal")) for pair in pairs])
-    emb = np.mean([float(measure_disagreement(pair, "emb")) for pair in pairs])
+    penal = np.mean([float(penalize(pair, "penal")) for pair in pairs])
+    emb = np.mean([float(penalize(pair, "emb")) for pair in pairs])
     assert sum(row.overlap_penalty for row in rows) == pytest.approx(penal, abs=ATOL)
     assert np.mean([row.vector_cosine for row in rows]) == pytest.approx(emb, abs=ATOL)
     text = head_similarity.make_results(rows)[0].text

@@ -82,8 +82,8 @@ def test_weights_and_vectors_are_those_of_the_equations_and_padding_is_not_read(
     pooling = make_pooling(**SETTINGS[name])
     for filling, longer in ((50.0, 0), (math.nan, 4), (-math.inf, 1)):
         rows, states, words, mask = make_batch(filling, longer)
-        heads = pooling.attend(states, mask, words)
-        out = pooling(states, mask, words)
+        heads = pooling(states, mask, words)
+        out = heads.vectors.flatten(1)
         for i, (own_states, own_words) in enumerate(rows):
             expected = weights_by_hand(pooling, own_states, own_words)
             n = len(own_states)
@@ -92,14 +92,14 @@ def test_weights_and_vectors_are_those_of_the_equations_and_padding_is_not_read(
             vectors = torch.stack([sum(w * s for w, s in zip(row, own_states, strict=True)) for row in expected])
             assert_close(heads.vectors[i], vectors, atol=1e-6)
             assert_close(out[i], torch.cat([*vectors]), atol=1e-6)
-            assert_close(pooling(own_states[None], None, own_words[None])[0], out[i], atol=1e-12)
+            assert_close(pooling(own_states[None], None, own_words[None]).vectors[0].flatten(), out[i], atol=1e-12)
 
 
 @torch.no_grad()
 def test_weights_of_a_head_sum_to_one_and_differ_by_at_most_e_squared():
     for norm in (True, False):
         pooling = make_pooling(std=9.0, l2_norm=norm)
-        weights = pooling.attend(torch.randn(2, 40, WIDTH).double() * 9).weights
+        weights = pooling(torch.randn(2, 40, WIDTH).double() * 9).weights
         assert_close(weights.sum(dim=2), torch.ones(2, HEADS).double(), atol=1e-12)
         ratio = (weights.amax(dim=2) / weights.amin(dim=2)).max()
         assert 2 < ratio <= math.exp(2) + 1e-9
@@ -109,7 +109,7 @@ def test_one_head_with_the_norm_cannot_learn_and_says_so_once(caplog):
     with caplog.at_level(logging.WARNING):
         pooling = make_pooling(num_heads=1)
         for _ in range(2):
-            pooling(torch.randn(3, 6, WIDTH).double()).square().sum().backward()
+            pooling(torch.randn(3, 6, WIDTH).double()).vectors.square().sum().backward()
         make_pooling(num_heads=1, l2_norm=False)
         make_pooling(num_heads=2)
     assert [record.getMessage() for record in caplog.records] == [
@@ -119,7 +119,7 @@ def test_one_head_with_the_norm_cannot_learn_and_says_so_once(caplog):
     for factors in (pooling.context_factors, pooling.state_factors):
         assert factors.weight.grad.abs().max() < 1e-8
     free = make_pooling(num_heads=1, l2_norm=False)
-    free(torch.randn(3, 6, WIDTH).double()).square().sum().backward()
+    free(torch.randn(3, 6, WIDTH).double()).vectors.square().sum().backward()
     assert free.state_factors.weight.grad.abs().max() > 1e-3
 
 
@@ -127,12 +127,12 @@ def test_scores_of_zero_stay_zero_and_give_finite_gradients():
     """A context of zeros: every word of every head scores 0, so that all weigh the same."""
     pooling = make_pooling(context="mean", context_size=WORDS)
     states, words = torch.randn(2, 5, WIDTH).double(), torch.zeros(2, 5, WORDS).double()
-    heads = pooling.attend(states, None, words)
+    heads = pooling(states, None, words)
     assert_close(heads.weights, torch.full((2, HEADS, 5), 0.2).double(), atol=1e-12)
     heads.vectors.sum().backward()
     assert all(p.grad.isfinite().all() for p in pooling.parameters() if p.grad is not None)
     tiny = make_pooling(std=1e-5, epsilon=10.0)
-    assert tiny.attend(states).weights.std() < 1e-6  # not blown up to unit length
+    assert tiny(states).weights.std() < 1e-6  # not blown up to unit length
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -142,7 +142,7 @@ def test_a_document_without_words_gets_zeros_and_no_gradient_reaches_padding(nam
     mask[1] = True
     states.requires_grad_()
     words.requires_grad_()
-    heads = pooling.attend(states, mask, words)
+    heads = pooling(states, mask, words)
     assert_close(heads.vectors[1], torch.zeros(HEADS, WIDTH).double(), atol=0, rtol=0)
     assert not heads.weights[1].any()
     (heads.vectors.square().sum() + heads.weights.square().sum()).backward()
@@ -165,11 +165,11 @@ def test_gradients_are_those_of_the_function():
 def test_half_precision_stays_what_it_is_and_near(dtype):
     pooling = make_pooling()
     _, states, _, mask = make_batch(filling=0.0)
-    expected = pooling(states, mask)
-    out = pooling.to(dtype)(states.to(dtype), mask)
-    assert out.dtype == dtype
-    assert pooling.attend(states.to(dtype), mask).weights.dtype == torch.float32
-    assert_close(out.double(), expected, atol=0.05, why="bfloat16 has 8 bits, on numbers up to 2")
+    expected = pooling(states, mask).vectors
+    heads = pooling.to(dtype)(states.to(dtype), mask)
+    assert heads.vectors.dtype == dtype
+    assert heads.weights.dtype == torch.float32
+    assert_close(heads.vectors.double(), expected, atol=0.05, why="bfloat16 has 8 bits, on numbers up to 2")
 
 
 def test_it_starts_with_small_normal_numbers_and_has_the_parameters_of_the_paper():
