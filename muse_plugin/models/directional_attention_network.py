@@ -11,37 +11,25 @@ from dataclasses import dataclass
 from fairseq.models import register_model
 
 from muse_plugin.models.distance_attention_network import TwoDirections
-from muse_plugin.models.sentence_config import (
-    ClassifierActivation,
-    InputProjection,
-    PairFeatures,
-    Pooling,
-    SentenceModelConfig,
-    classifier_activation_flag,
-    classifier_dropout_flag,
-    classifier_hidden_flag,
-    dropout_flag,
-    embedding_dropout_flag,
-    input_projection_flag,
-    pair_features_flag,
-    pooling_flag,
-)
+from muse_plugin.models.flag import with_defaults
+from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.directional_attention import DirectionalAttention
 
 
 @dataclass
+@with_defaults(
+    input_projection="needed",
+    embedding_dropout=0.25,
+    dropout=0.25,
+    pooling="source_to_token",
+    pair_features="signed_product",
+    classifier_hidden_dim=300,
+    classifier_activation="elu",
+    classifier_dropout=0.25,
+)
 class DirectionalAttentionNetworkConfig(SentenceModelConfig):
     """Flags of DiSAN. Defaults: the paper's setting for SNLI."""
-
-    input_projection: InputProjection = input_projection_flag("needed")  # type: ignore[valid-type]
-    embedding_dropout: float = embedding_dropout_flag(0.25)
-    dropout: float = dropout_flag(0.25)
-    pooling: Pooling = pooling_flag("source_to_token")  # type: ignore[valid-type]
-    pair_features: PairFeatures = pair_features_flag("signed_product")  # type: ignore[valid-type]
-    classifier_hidden_dim: int = classifier_hidden_flag(300)
-    classifier_activation: ClassifierActivation = classifier_activation_flag("elu")  # type: ignore[valid-type]
-    classifier_dropout: float = classifier_dropout_flag(0.25)
 
 
 @register_model("directional_attention_network", dataclass=DirectionalAttentionNetworkConfig)

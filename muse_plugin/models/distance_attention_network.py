@@ -14,21 +14,8 @@ from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.sentence_config import (
-    ClassifierActivation,
-    InputProjection,
-    Pooling,
-    ProjectionNorms,
-    SentenceModelConfig,
-    classifier_activation_flag,
-    classifier_dropout_flag,
-    classifier_hidden_flag,
-    embedding_dropout_flag,
-    find_faults,
-    input_projection_flag,
-    pooling_flag,
-    projection_norms_flag,
-)
+from muse_plugin.models.flag import with_defaults
+from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock
 
@@ -36,6 +23,15 @@ _HIGHEST_ALPHA = torch.finfo(torch.float32).max
 
 
 @dataclass
+@with_defaults(
+    input_projection="needed",
+    embedding_dropout=0.0,
+    pooling="source_to_token_max",
+    projection_norms="all",
+    classifier_hidden_dim=300,
+    classifier_activation="relu",
+    classifier_dropout=0.0,
+)
 class DistanceAttentionNetworkConfig(SentenceModelConfig):
     """Flags of the Distance-based Self-Attention Network. Defaults: the paper's setting (SNLI, MultiNLI)."""
 
@@ -44,16 +40,9 @@ class DistanceAttentionNetworkConfig(SentenceModelConfig):
     distance_alpha: float = _flag(
         1.5, "what a logit loses per word of distance (Eq. 7), in all heads and not trained; 0 for no distance mask"
     )
-    input_projection: InputProjection = input_projection_flag("needed")  # type: ignore[valid-type]
-    embedding_dropout: float = embedding_dropout_flag(0.0)
-    pooling: Pooling = pooling_flag("source_to_token_max")  # type: ignore[valid-type]
-    projection_norms: ProjectionNorms = projection_norms_flag("all")  # type: ignore[valid-type]
     no_block_norms: bool = _flag(
         False, "leave out the layer norms on the sums in either direction, too; see --projection-norms for the others"
     )
-    classifier_hidden_dim: int = classifier_hidden_flag(300)
-    classifier_activation: ClassifierActivation = classifier_activation_flag("relu")  # type: ignore[valid-type]
-    classifier_dropout: float = classifier_dropout_flag(0.0)
 
 
 class TwoDirections(nn.Module):
@@ -86,7 +75,7 @@ class DistanceAttentionNetworkModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        own = find_faults(cfg, ("encoder_attention_heads", "encoder_ffn_embed_dim"), ())
+        own = find_out_of_range(cfg, ("encoder_attention_heads", "encoder_ffn_embed_dim"), ())
         if not own and cfg.encoder_embed_dim % cfg.encoder_attention_heads != 0:
             own.append(
                 "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got "

@@ -1,9 +1,41 @@
 """One line per flag in the config classes."""
 
-from dataclasses import field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields
+from typing import Any, TypeVar
+
+Config = TypeVar("Config", bound=type)
 
 
 def flag(default: Any, help: str) -> Any:
     """A field of a fairseq config: its default and its line in ``--help``."""
     return field(default=default, metadata={"help": help})
+
+
+def inherit_flags(bases: Iterable[type], defaults: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Types and fields of flags that configs have, with other defaults; their lines in ``--help`` stay.
+
+    Args:
+        bases: configs; the first one that has a flag counts.
+        defaults: by name of the flag.
+
+    Raises:
+        KeyError: if no base has the flag.
+    """
+    known = {f.name: f for base in reversed([*bases]) for f in fields(base)}
+    return {
+        name: (known[name].type, field(default=default, metadata=dict(known[name].metadata)))
+        for name, default in defaults.items()
+    }
+
+
+def with_defaults(**defaults: Any) -> Callable[[Config], Config]:
+    """Gives inherited flags of a config other defaults. Stands below ``@dataclass``; see ``inherit_flags``."""
+
+    def change(config: Config) -> Config:
+        for name, (kind, changed) in inherit_flags(config.__bases__, defaults).items():
+            config.__annotations__[name] = kind
+            setattr(config, name, changed)
+        return config
+
+    return change

@@ -22,10 +22,11 @@ from muse_plugin.models.bert_weights import (
     write_bert_sizes,
 )
 from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerConfig, MultiScaleTransformerModel
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import find_faults
+from muse_plugin.models.sentence_config import find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.models.sentence_transformer import (
     SentenceMuseConfig,
@@ -64,15 +65,6 @@ _SINGLE = (
 )
 
 
-def head_pooling_flag(default: str) -> Any:
-    """``--head-pooling``, of which every encoder has its own default."""
-    return _flag(
-        default,
-        "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
-        "as published), max or mean (over words)",
-    )
-
-
 @dataclass
 class HeadMatchFlags(FairseqDataclass):
     """Flags of the comparison. Defaults: the best row of the paper's Table 4."""
@@ -94,7 +86,11 @@ class HeadMatchFlags(FairseqDataclass):
     match_dropout: float = _flag(
         0.1, "probability of dropping a channel of head vectors and hidden layers of the match"
     )
-    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = head_pooling_flag("cls")  # type: ignore[valid-type]
+    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = _flag(  # type: ignore[valid-type]
+        "cls",
+        "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
+        "as published), max or mean (over words)",
+    )
 
 
 class HeadWiseMatchBase(SentenceModel):
@@ -225,7 +221,7 @@ def _find_leaves(tensor: Tensor) -> set[int]:
 
 def match_faults(cfg: Any) -> list[str]:
     """One sentence for each fault of the flags of the comparison."""
-    faults = find_faults(cfg, (), ("match_dropout",))
+    faults = find_out_of_range(cfg, (), ("match_dropout",))
     if cfg.match_dim < 0:
         faults.append(f"--match-dim must be at least 0, but got {cfg.match_dim}; 0 is the width of a head.")
     match, aggregation = str(cfg.match), str(cfg.match_aggregation)
@@ -397,11 +393,12 @@ class HeadWiseMatchMuseModel(HeadWiseMatchBase, SentenceMuseModel):
 
 
 @dataclass
+@with_defaults(head_pooling="max")
 class HeadWiseMatchMultiScaleConfig(HeadMatchFlags, MultiScaleTransformerConfig):
-    """Flags of head-wise match on the Multi-Scale Transformer."""
+    """Flags of head-wise match on the Multi-Scale Transformer.
 
-    # The windows of most heads at the classification token hold little of the sentence.
-    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = head_pooling_flag("max")  # type: ignore[valid-type]
+    The windows of most of its heads at the classification token hold little of the sentence.
+    """
 
 
 @register_model("head_wise_match_multi_scale", dataclass=HeadWiseMatchMultiScaleConfig)

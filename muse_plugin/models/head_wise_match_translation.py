@@ -13,7 +13,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model
 from torch import Tensor, nn
 
 from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, head_pooling_flag, match_faults
+from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.muse import MuseEncoder, MuseModel
 from muse_plugin.models.muse_config import check_config, flat_flags, transformer_config
 
@@ -33,7 +33,9 @@ class HeadWiseMatchTranslationConfig(HeadMatchFlags):
         None, "flags of that model as JSON; filled in from --translation-checkpoint"
     )
     freeze_encoder: bool = _flag(False, "train the comparison alone")
-    head_pooling: ChoiceEnum(["max", "mean"]) = head_pooling_flag("mean")  # type: ignore[valid-type]
+    head_pooling: ChoiceEnum(["max", "mean"]) = _flag(  # type: ignore[valid-type]
+        "mean", "of the outputs of a head at all words, what stands for the sentence: max or mean (over words)"
+    )
 
 
 @register_model("head_wise_match_translation", dataclass=HeadWiseMatchTranslationConfig)

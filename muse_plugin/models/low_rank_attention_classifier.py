@@ -5,45 +5,32 @@ paper compares with are in ``document_presets.py``. What the paper leaves open: 
 the activation of the classifier (ReLU), whether the learned context or the mean serves the model without a GRU.
 """
 
-from argparse import Namespace
 from dataclasses import dataclass
 
 from fairseq.models import register_model
 
 from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.preset import register_preset
-from muse_plugin.models.sentence_baselines import SentenceBiGRUModel, Unchanged
-from muse_plugin.models.sentence_config import (
-    ClassifierActivation,
-    InputProjection,
-    Pooling,
-    SentenceModelConfig,
-    classifier_activation_flag,
-    classifier_dropout_flag,
-    classifier_hidden_flag,
-    classifier_input_dropout_flag,
-    dropout_flag,
-    embedding_dropout_flag,
-    input_projection_flag,
-    pooling_flag,
-)
-from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin.models.sentence_baselines import SentenceAverageModel, SentenceBiGRUModel
+from muse_plugin.models.sentence_config import SentenceModelConfig
 
 
 @dataclass
+@with_defaults(
+    word_embed_dim=100,
+    encoder_embed_dim=100,
+    input_projection="needed",
+    embedding_dropout=0.0,
+    dropout=0.0,
+    pooling="low_rank_attention",
+    classifier_hidden_dim=512,
+    classifier_activation="relu",
+    classifier_dropout=0.4,
+    classifier_input_dropout=0.0,
+)
 class LamaEncoderConfig(SentenceModelConfig):
     """Flags of LAMA without a GRU. Defaults: the paper's setting."""
-
-    word_embed_dim: int = _flag(100, "width of a word's vector")
-    encoder_embed_dim: int = _flag(100, "width of what the encoder reads")
-    input_projection: InputProjection = input_projection_flag("needed")  # type: ignore[valid-type]
-    embedding_dropout: float = embedding_dropout_flag(0.0)
-    dropout: float = dropout_flag(0.0)
-    pooling: Pooling = pooling_flag("low_rank_attention")  # type: ignore[valid-type]
-    classifier_hidden_dim: int = classifier_hidden_flag(512)
-    classifier_activation: ClassifierActivation = classifier_activation_flag("relu")  # type: ignore[valid-type]
-    classifier_dropout: float = classifier_dropout_flag(0.4)
-    classifier_input_dropout: float = classifier_input_dropout_flag(0.0)
 
 
 @dataclass
@@ -63,16 +50,11 @@ class LamaModel(SentenceBiGRUModel):
 
 
 @register_model("lama_encoder", dataclass=LamaEncoderConfig)
-class LamaEncoderModel(SentenceModel):
+class LamaEncoderModel(SentenceAverageModel):
     """LAMA without a GRU (arXiv:1912.00835, "LE"): heads look at the embedded words themselves."""
 
     config_class = LamaEncoderConfig
     flags_class = LamaEncoderConfig
-
-    @classmethod
-    def build_encoder(cls, cfg: Namespace) -> Unchanged:
-        """See ``SentenceModel.build_encoder``."""
-        return Unchanged(cfg.encoder_embed_dim)
 
 
 # LAMA+ctx: the context is the mean of the document's words.

@@ -14,20 +14,15 @@ from torch import Tensor, nn
 
 from muse_plugin.models.attention_bias_flags import BiasPlan, EncoderAttentionBiasFlags, bias_faults, plan_biases
 from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.sentence_config import (
-    PairFeatures,
-    Pooling,
-    SentenceModelConfig,
-    find_faults,
-    pair_features_flag,
-    pooling_flag,
-)
+from muse_plugin.models.flag import with_defaults
+from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention_bias import Scale
 from muse_plugin.modules.multi_scale_layer import MultiScaleLayer
 
 
 @dataclass
+@with_defaults(pooling="cls_max", pair_features="difference_twice")
 class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     """Flags of the Multi-Scale Transformer. Defaults: the paper's classification setting (SST, MTL-16)."""
 
@@ -41,8 +36,6 @@ class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig
     attention_scale: ChoiceEnum(["head", "model"]) = _flag(  # type: ignore[valid-type]
         "head", "logits are divided by the root of: head, the width of a head; model, --encoder-embed-dim (Eq. 6)"
     )
-    pooling: Pooling = pooling_flag("cls_max")  # type: ignore[valid-type]
-    pair_features: PairFeatures = pair_features_flag("difference_twice")  # type: ignore[valid-type]
 
 
 class MultiScaleEncoder(nn.Module):
@@ -76,7 +69,7 @@ class MultiScaleTransformerModel(SentenceModel):
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
         faults = super().find_faults(cfg)
-        own = find_faults(
+        own = find_out_of_range(
             cfg, ("encoder_layers", "encoder_attention_heads", "encoder_head_dim"), ("attention_dropout",)
         )
         return faults + (own or bias_faults(cfg))

@@ -1,10 +1,12 @@
 """Registers a named size of a model: ``--arch NAME``."""
 
 from collections.abc import Mapping
-from dataclasses import field, fields, make_dataclass
+from dataclasses import make_dataclass
 from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model
+
+from muse_plugin.models.flag import inherit_flags
 
 
 def register_preset(name: str, base: Any, settings: Mapping[str, Any], module: dict[str, Any]) -> None:
@@ -18,11 +20,7 @@ def register_preset(name: str, base: Any, settings: Mapping[str, Any], module: d
         settings: flags by name and their values.
         module: ``globals()`` of the file of the preset, where pickle will look for the classes.
     """
-    known = {f.name: f for f in fields(base.config_class)}
-    changed = [
-        (key, known[key].type, field(default=value, metadata=dict(known[key].metadata)))
-        for key, value in settings.items()
-    ]
+    changed = [(key, kind, default) for key, (kind, default) in inherit_flags([base.config_class], settings).items()]
     # Named and kept in that module, so that pickle finds them again: muse_tiny -> MuseTiny, MuseTinyConfig.
     class_name = "".join(part.capitalize() for part in name.split("_"))
     namespace = {"__module__": module["__name__"], "__doc__": base.__doc__}

@@ -11,13 +11,8 @@ from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.sentence_config import (
-    Pooling,
-    SentenceModelConfig,
-    find_faults,
-    pooling_flag,
-    pooling_heads_flag,
-)
+from muse_plugin.models.flag import with_defaults
+from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.recurrent_encoder import BiGRU
 from muse_plugin.modules.text_convolution import TextConvolution
@@ -41,7 +36,7 @@ class SentenceBiGRUModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        return super().find_faults(cfg) + find_faults(cfg, ("encoder_layers", "encoder_hidden_size"), ())
+        return super().find_faults(cfg) + find_out_of_range(cfg, ("encoder_layers", "encoder_hidden_size"), ())
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> BiGRU:
@@ -50,11 +45,9 @@ class SentenceBiGRUModel(SentenceModel):
 
 
 @dataclass
+@with_defaults(pooling="structured_attention", pooling_heads=30)
 class SentenceStructuredAttentionConfig(SentenceBiGRUConfig):
     """Flags of structured self-attention."""
-
-    pooling: Pooling = pooling_flag("structured_attention")  # type: ignore[valid-type]
-    pooling_heads: int = pooling_heads_flag(30)
 
 
 @register_model("sentence_structured_attention", dataclass=SentenceStructuredAttentionConfig)
@@ -86,7 +79,7 @@ class SentenceCNNModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = super().find_faults(cfg) + find_faults(cfg, ("encoder_filters",), ())
+        faults = super().find_faults(cfg) + find_out_of_range(cfg, ("encoder_filters",), ())
         try:
             _filter_widths(cfg)
         except ValueError as error:
@@ -100,10 +93,9 @@ class SentenceCNNModel(SentenceModel):
 
 
 @dataclass
+@with_defaults(pooling="mean")
 class SentenceAverageConfig(SentenceModelConfig):
     """Flags of the average of word vectors."""
-
-    pooling: Pooling = pooling_flag("mean")  # type: ignore[valid-type]
 
 
 class Unchanged(nn.Module):

@@ -13,88 +13,6 @@ from muse_plugin.modules.low_rank_attention import CONTEXTS
 from muse_plugin.modules.pair_features import PAIR_FEATURES
 from muse_plugin.modules.sentence_pooling import POOLINGS
 
-Pooling = ChoiceEnum(list(POOLINGS))
-PairFeatures = ChoiceEnum(list(PAIR_FEATURES))
-InputProjection = ChoiceEnum(["always", "needed"])
-ProjectionNorms = ChoiceEnum(["none", "all"])
-PoolingContext = ChoiceEnum(list(CONTEXTS))
-PoolingNorm = ChoiceEnum(["l2", "none"])
-ClassifierActivation = ChoiceEnum(list(ACTIVATIONS))
-
-
-def pooling_flag(default: str) -> Any:
-    """``--pooling``, of which every model has its own default."""
-    return _flag(
-        default,
-        "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
-        "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side), source_to_token "
-        "(attention with a weight per word and channel), source_to_token_max (that and max side by side), "
-        "low_rank_attention (heads with a weight per word, of low rank; see --pooling-heads and what follows), "
-        "structured_attention (heads that score words by a network of two layers)",
-    )
-
-
-def pair_features_flag(default: str) -> Any:
-    """``--pair-features``."""
-    return _flag(
-        default,
-        "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v], "
-        "signed_product [u; v; u-v; u*v]",
-    )
-
-
-def input_projection_flag(default: str) -> Any:
-    """``--input-projection``."""
-    return _flag(
-        default, "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ (needed)"
-    )
-
-
-def projection_norms_flag(default: str) -> Any:
-    """``--projection-norms``."""
-    return _flag(
-        default,
-        "layer norms on the linear maps of --pooling source_to_token, and of distance_attention_network's attention "
-        "and gates: none or all",
-    )
-
-
-def pooling_heads_flag(default: int) -> Any:
-    """``--pooling-heads``."""
-    return _flag(default, "number of heads of --pooling low_rank_attention and structured_attention")
-
-
-def embedding_dropout_flag(default: float) -> Any:
-    """``--embedding-dropout``."""
-    return _flag(default, "probability of dropping a channel of the embedded words")
-
-
-def dropout_flag(default: float) -> Any:
-    """``--dropout``."""
-    return _flag(default, "probability of dropping a channel within the encoder")
-
-
-def classifier_hidden_flag(default: int) -> Any:
-    """``--classifier-hidden-dim``."""
-    return _flag(default, "hidden width of the classifier; 0 for a single linear layer")
-
-
-def classifier_activation_flag(default: str) -> Any:
-    """``--classifier-activation``."""
-    return _flag(default, "activation of the classifier's hidden layer")
-
-
-def classifier_dropout_flag(default: float) -> Any:
-    """``--classifier-dropout``."""
-    return _flag(default, "probability of dropping a channel before each layer of the classifier")
-
-
-def classifier_input_dropout_flag(default: Optional[float]) -> Any:
-    """``--classifier-input-dropout``."""
-    return _flag(
-        default, "probability of dropping a channel of the classifier's input (default: as --classifier-dropout)"
-    )
-
 
 @dataclass
 class SentenceModelConfig(FairseqDataclass):
@@ -116,33 +34,54 @@ class SentenceModelConfig(FairseqDataclass):
     )
     character_embed_dim: int = _flag(30, "width of a character's vector")
     character_features: int = _flag(50, "width of what --character-encoder makes of a word")
-    input_projection: InputProjection = input_projection_flag("always")  # type: ignore[valid-type]
-    embedding_dropout: float = embedding_dropout_flag(0.3)
-    encoder_embed_dim: int = _flag(300, "width of the encoder's states")
-    dropout: float = dropout_flag(0.1)
-    pooling: Pooling = pooling_flag("max")  # type: ignore[valid-type]
-    projection_norms: ProjectionNorms = projection_norms_flag("none")  # type: ignore[valid-type]
-    pooling_heads: int = pooling_heads_flag(15)
+    input_projection: ChoiceEnum(["always", "needed"]) = _flag(  # type: ignore[valid-type]
+        "always", "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ (needed)"
+    )
+    embedding_dropout: float = _flag(0.3, "probability of dropping a channel of the embedded words")
+    encoder_embed_dim: int = _flag(300, "width of what the encoder reads, and of a Transformer's states")
+    dropout: float = _flag(0.1, "probability of dropping a channel within the encoder")
+    pooling: ChoiceEnum(list(POOLINGS)) = _flag(  # type: ignore[valid-type]
+        "max",
+        "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
+        "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side), source_to_token "
+        "(attention with a weight per word and channel), source_to_token_max (that and max side by side), "
+        "low_rank_attention (heads with a weight per word, of low rank; see --pooling-heads and what follows), "
+        "structured_attention (heads that score words by a network of two layers)",
+    )
+    projection_norms: ChoiceEnum(["none", "all"]) = _flag(  # type: ignore[valid-type]
+        "none",
+        "layer norms on the linear maps of --pooling source_to_token, and of distance_attention_network's attention "
+        "and gates: none or all",
+    )
+    pooling_heads: int = _flag(15, "number of heads of --pooling low_rank_attention and structured_attention")
     pooling_rank: int = _flag(1, "rank of the matrix of each head of --pooling low_rank_attention")
-    pooling_context: PoolingContext = _flag(  # type: ignore[valid-type]
+    pooling_context: ChoiceEnum(list(CONTEXTS)) = _flag(  # type: ignore[valid-type]
         "learned", "what --pooling low_rank_attention compares words with: learned, or mean of the embedded words"
     )
-    pooling_norm: PoolingNorm = _flag(  # type: ignore[valid-type]
+    pooling_norm: ChoiceEnum(["l2", "none"]) = _flag(  # type: ignore[valid-type]
         "l2",
         "divide the scores that the heads of --pooling low_rank_attention give a word by their norm: l2 or none; "
         "with one head and l2, weights cannot be learned",
     )
     pooling_norm_epsilon: float = _flag(1e-6, "smallest divisor of --pooling-norm l2")
     pooling_hidden_dim: int = _flag(350, "hidden width of --pooling structured_attention")
-    pair_features: PairFeatures = pair_features_flag("product")  # type: ignore[valid-type]
-    classifier_hidden_dim: int = classifier_hidden_flag(600)
-    classifier_activation: ClassifierActivation = classifier_activation_flag("leaky_relu")  # type: ignore[valid-type]
-    classifier_dropout: float = classifier_dropout_flag(0.3)
-    classifier_input_dropout: Optional[float] = classifier_input_dropout_flag(None)
+    pair_features: ChoiceEnum(list(PAIR_FEATURES)) = _flag(  # type: ignore[valid-type]
+        "product",
+        "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v], "
+        "signed_product [u; v; u-v; u*v]",
+    )
+    classifier_hidden_dim: int = _flag(600, "hidden width of the classifier; 0 for a single linear layer")
+    classifier_activation: ChoiceEnum(list(ACTIVATIONS)) = _flag(  # type: ignore[valid-type]
+        "leaky_relu", "activation of the classifier's hidden layer"
+    )
+    classifier_dropout: float = _flag(0.3, "probability of dropping a channel before each layer of the classifier")
+    classifier_input_dropout: Optional[float] = _flag(
+        None, "probability of dropping a channel of the classifier's input (default: as --classifier-dropout)"
+    )
     crf: bool = _flag(False, "tags depend on each other: a conditional random field on top (needs pytorch-crf)")
 
 
-def find_faults(cfg: Any, positive: Sequence[str], rates: Sequence[str]) -> list[str]:
+def find_out_of_range(cfg: Any, positive: Sequence[str], rates: Sequence[str]) -> list[str]:
     """One sentence for each flag that is out of range.
 
     Args:

@@ -4,9 +4,7 @@ A paper's model is a class below this with its own ``build_encoder``; everything
 differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in ``sentence_baselines.py``.
 """
 
-import logging
 from argparse import Namespace
-from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -15,10 +13,9 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_faults
-from muse_plugin.models.word_vectors import WidthError, WordVectors, average_character_ngrams, read_word_vectors
+from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_out_of_range
+from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
-from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.classifier import build_classifier
 from muse_plugin.modules.disagreement import penalize
 from muse_plugin.modules.low_rank_attention import SMALLEST_EPSILON
@@ -26,12 +23,6 @@ from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
-from muse_plugin.modules.word_embedder import WordEmbedder
-
-logger = logging.getLogger(__name__)
-
-# Words without a pretrained vector start within this distance of zero.
-_UNKNOWN_RANGE = 0.05
 
 
 class Prediction(NamedTuple):
@@ -111,16 +102,14 @@ class SentenceModel(BaseFairseqModel):
         )
         if self.pooling.needs_cls:
             self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
-        layers = build_classifier(
+        self.classifier = build_classifier(
             self.pooling.output_size * (4 if pairs else 1),
             cfg.classifier_hidden_dim,
             outputs,
             str(cfg.classifier_activation),
             cfg.classifier_dropout,
+            cfg.classifier_input_dropout,
         )
-        if cfg.classifier_input_dropout is not None:
-            layers[0] = nn.Dropout(cfg.classifier_input_dropout)
-        self.classifier = layers
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -131,7 +120,7 @@ class SentenceModel(BaseFairseqModel):
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """One sentence for each fault of the flags; models add those of their encoder."""
         given = () if cfg.classifier_input_dropout is None else ("classifier_input_dropout",)
-        faults = find_faults(cfg, TRUNK_SIZES, (*TRUNK_RATES, *given))
+        faults = find_out_of_range(cfg, TRUNK_SIZES, (*TRUNK_RATES, *given))
         if not SMALLEST_EPSILON <= cfg.pooling_norm_epsilon < float("inf"):
             faults.append(
                 f"--pooling-norm-epsilon must be finite and at least {SMALLEST_EPSILON:.3g}, but got "
@@ -167,9 +156,8 @@ class SentenceModel(BaseFairseqModel):
                 f"{getattr(getattr(task, 'cfg', None), '_name', type(task).__name__)}; use --task "
                 "muse_sentence_classification, muse_sequence_tagging or muse_mirrored_summation."
             )
-        embedder = nn.Linear(task.vector_size, flat.encoder_embed_dim) if task.vector_size else _embedder(flat, task)
         tags = task.predicts == "tags"
-        return cls(flat, embedder, cls.build_encoder(flat), task.outputs, tags, task.pairs)
+        return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)
 
     def embed(
         self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None
@@ -348,93 +336,3 @@ def _choose_head_settings(cfg: Any) -> HeadSettings:
         epsilon=cfg.pooling_norm_epsilon,
         hidden_size=cfg.pooling_hidden_dim,
     )
-
-
-def _embedder(cfg: Namespace, task: Any) -> WordEmbedder:
-    dictionary = task.source_dictionary
-    # A checkpoint brings its vectors: the files need not be there any more.
-    reads = not getattr(task, "loads_checkpoint", False)
-    words = nn.Embedding(len(dictionary), cfg.word_embed_dim, dictionary.pad())
-    nn.init.normal_(words.weight, std=_EMBEDDING_DEVIATION)
-    if cfg.word_vectors is not None:
-        nn.init.uniform_(words.weight, -_UNKNOWN_RANGE, _UNKNOWN_RANGE)
-        if reads:
-            _fill(words, read_word_vectors, cfg.word_vectors, dictionary, "--word-vectors", "--word-embed-dim")
-    with torch.no_grad():
-        words.weight[dictionary.pad()].zero_()
-    words.weight.requires_grad_(not cfg.freeze_word_vectors)
-    extra = None
-    if cfg.character_ngram_vectors is not None:
-        extra = nn.Embedding(len(dictionary), cfg.character_ngram_dim, dictionary.pad())
-        nn.init.zeros_(extra.weight)
-        if reads:
-            path, flags = cfg.character_ngram_vectors, ("--character-ngram-vectors", "--character-ngram-dim")
-            _fill(extra, average_character_ngrams, path, dictionary, *flags)
-        extra.weight.requires_grad_(False)
-    characters = None
-    if str(cfg.character_encoder) != "none":
-        if task.character_dictionary is None:
-            raise ValueError(
-                "--character-encoder reads the characters of every word, but the data have none; prepare them with "
-                "muse-plugin prepare-text --characters, or train with --character-encoder none."
-            )
-        characters = CharacterEncoder(
-            str(cfg.character_encoder),
-            len(task.character_dictionary),
-            task.character_dictionary.pad(),
-            cfg.character_embed_dim,
-            cfg.character_features,
-            cfg.embedding_dropout,
-        )
-    return WordEmbedder(
-        words,
-        cfg.encoder_embed_dim,
-        extra,
-        characters,
-        cfg.embedding_dropout,
-        always_project=str(cfg.input_projection) == "always",
-    )
-
-
-# Of the words' vectors that are learned with the task.
-_EMBEDDING_DEVIATION = 0.1
-
-
-def _list_words(dictionary: Any) -> dict[str, int]:
-    """Words and their ids, without fairseq's symbols and those that fill the dictionary up."""
-    return {
-        word: index
-        for word, index in dictionary.indices.items()
-        if index >= dictionary.nspecial and not word.startswith("madeupword")
-    }
-
-
-def _fill(
-    table: nn.Embedding,
-    read_vectors: Callable[..., WordVectors],
-    path: str,
-    dictionary: Any,
-    flag: str,
-    width_flag: str,
-) -> None:
-    """Copies the vectors that a file has of the dictionary's words, and says of how many."""
-    words = _list_words(dictionary)
-    flag = f"{flag} {path}"
-    try:
-        read = read_vectors(path, words, table.embedding_dim)
-    except WidthError as error:
-        raise ValueError(f"{flag} must be as wide as {width_flag} {table.embedding_dim}: {error}") from error
-    found = read.found.tolist()
-    missing = [word for word, index in words.items() if not found[index]]
-    if len(missing) == len(words):
-        raise ValueError(
-            f"{flag} must have vectors of words of the data, but has none of their {len(words):,} words, such as "
-            f"{' '.join(missing[:5])}; is its language, case and tokenisation that of the data?"
-        )
-    logger.info(
-        f"{flag}: vectors for {len(words) - len(missing):,} of {len(words):,} words; missing are "
-        f"{' '.join(missing[:10]) or 'none'}"
-    )
-    with torch.no_grad():
-        rows = read.found.nonzero().squeeze(1)
-        table.weight[rows] = read.vectors[rows].to(table.weight.dtype)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
 from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
-from muse_plugin.models.sentence_config import Pooling, SentenceModelConfig, find_faults, pooling_flag
+from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.branch import Branch
@@ -29,6 +30,7 @@ _LONGEST_LEARNED = 1024
 
 
 @dataclass
+@with_defaults(pooling="cls_max")
 class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     """Flags of the Transformer encoder, and of MUSE's."""
 
@@ -51,7 +53,6 @@ class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     no_layernorm_embedding: bool = _flag(
         False, "no layer norm on the embedded words, without which positions may outweigh pretrained vectors"
     )
-    pooling: Pooling = pooling_flag("cls_max")  # type: ignore[valid-type]
 
 
 @dataclass
@@ -130,7 +131,7 @@ class SentenceTransformerModel(SentenceModel):
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
         faults = super().find_faults(cfg)
-        own = find_faults(
+        own = find_out_of_range(
             cfg,
             ("encoder_layers", "encoder_attention_heads", "encoder_ffn_embed_dim"),
             ("attention_dropout", "activation_dropout", "weight_dropout"),
