@@ -1,6 +1,8 @@
 """What tests share: one comparison, and small builders."""
 
 import argparse
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -107,3 +109,26 @@ def run_command(
     return subprocess.run(
         command, cwd=cwd, env=env, input=input, capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+# Of the machine, not of a recipe.
+_KEPT_VARIABLES = {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"}
+
+
+def recipe_environment(*programs: Path, **settings: str) -> dict[str, str]:
+    """The environment for a recipe: as it is set up, on one core, without a GPU, and with no setting of the user's.
+
+    Args:
+        *programs: folders of programs that come before all others.
+        **settings: variables that the recipe reads.
+    """
+    scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
+    read = {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
+    return {
+        **{name: value for name, value in os.environ.items() if name not in read},
+        "PATH": os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "0",
+        "OMP_NUM_THREADS": "1",
+        **settings,
+    }

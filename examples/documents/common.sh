@@ -21,11 +21,16 @@ fold_numbers=(0)
 if ((folds > 1)); then read -r -a fold_numbers <<<"$(seq -s ' ' 1 "$folds")"; fi
 
 # Word vectors: trained on the training documents, unless WORD_VECTORS names a file or WORD2VEC=0.
-word2vec=${WORD2VEC:-$([[ "$trial" == 1 ]] && echo 16 || echo 100)}
+usual_width=100
+if [[ "$trial" == 1 ]]; then usual_width=16; fi
+word2vec=${WORD2VEC:-$usual_width}
 [[ "$word2vec" =~ ^[0-9]+$ ]] || fail "WORD2VEC must be the width of word vectors, or 0 for none, but is '$word2vec'."
-if [[ -n "$vectors" ]]; then word2vec=0; fi
-if [[ -z "$vectors" ]]; then
-  if ((word2vec == 0)); then vectors_suffix=-no-vectors; elif [[ -n "${WORD2VEC:-}" ]]; then vectors_suffix=-word2vec$word2vec; fi
+if [[ -n "$vectors" ]]; then
+  word2vec=0
+elif ((word2vec == 0)); then
+  vectors_suffix=-no-vectors
+elif ((word2vec != usual_width)); then
+  vectors_suffix=-word2vec$word2vec
 fi
 
 heads=${HEADS:-}

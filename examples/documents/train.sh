@@ -35,8 +35,8 @@ train() { # train FLAGS...: the model $model on $fold with $seed
   choose_network
   if ((word2vec > 0)); then vectors=$data/bin/word_vectors.txt; fi
   choose_vector_flags "$data"
-  WARMUP=${WARMUP:-0} choose_training 0.05 32 50 5 accuracy
-  training_flags=("${training_flags[@]/%adam/sgd}" --momentum 0.9 --weight-decay 0.0001)
+  optimizer=sgd WARMUP=${WARMUP:-0} choose_training 0.05 32 50 5 accuracy
+  training_flags+=(--momentum 0.9 --weight-decay 0.0001)
   keep_settings "$run" "model=$model" "heads=$heads" "disagreement=$disagreement" "seed=$seed" "freeze_vectors=$freeze_vectors" \
     "max_words=$max_words" "optimizer=sgd" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \

@@ -98,11 +98,11 @@ choose_dropout() { # choose_dropout EMBEDDING CLASSIFIER ATTENTION: sets dropout
   esac
 }
 
-choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets training_flags and training_settings; METRIC may be loss or mse
+choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets training_flags and training_settings for $optimizer, adam by default; METRIC may be loss or mse
   local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4} warmup=${WARMUP:-100}
   if [[ "$trial" == 1 ]]; then epochs=1; fi
   training_settings=("lr=$rate" "warmup=$warmup" "batch=$batch" "epochs=$epochs" "patience=$patience" "best=$5")
-  training_flags=(--optimizer adam --lr "$rate" --lr-scheduler fixed --warmup-updates "$warmup" --batch-size "$batch" --max-epoch "$epochs"
+  training_flags=(--optimizer "${optimizer:-adam}" --lr "$rate" --lr-scheduler fixed --warmup-updates "$warmup" --batch-size "$batch" --max-epoch "$epochs"
     --no-epoch-checkpoints --best-checkpoint-metric "$5")
   if [[ "$patience" != 0 ]]; then training_flags+=(--patience "$patience"); fi
   if [[ "$5" != loss && "$5" != mse ]]; then training_flags+=(--maximize-best-checkpoint-metric); fi

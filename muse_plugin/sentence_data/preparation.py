@@ -117,7 +117,7 @@ class Preparation:
         if self.args.word_vectors:
             self._write_vectors(words, splits, *self._read_vectors(words, splits))
         elif self.args.word2vec:
-            self._write_vectors(words, splits, *self._train_vectors(splits[0].files))
+            self._write_vectors(words, splits, *self._train_vectors(words, splits[0].files))
         shutil.rmtree(text_folder)
         self._write_settings(words, splits)
         return self.report
@@ -222,8 +222,9 @@ class Preparation:
             )
         return rows, vectors
 
-    def _train_vectors(self, train: SplitFiles) -> tuple[dict[str, int], Tensor]:
+    def _train_vectors(self, dictionary: Dictionary, train: SplitFiles) -> tuple[dict[str, int], Tensor]:
         """Vectors learned from the training text, and the row of each word that has one."""
+        vocabulary = list_words(dictionary)
 
         def iterate_texts() -> Iterator[list[str]]:
             for path in train.inputs():
@@ -232,22 +233,24 @@ class Preparation:
                 for _, line in iterate_lines(path, "--word2vec-text"):
                     yield self.settings.split_words(line)
 
-        learned = train_word_vectors(iterate_texts, self.args.word2vec, choose_settings(self.args))
+        settings = choose_settings(self.args)
+        learned = train_word_vectors(iterate_texts, self.args.word2vec, settings)
+        rows = {word: row for row, word in enumerate(learned.words)}
+        if not any(word in rows for word in vocabulary):
+            raise ValueError(
+                f"--word2vec must learn vectors for words of the vocabulary, but none of {len(vocabulary)}, such as "
+                f"{vocabulary[0]!r}, is frequent enough in the text; lower --word2vec-min-count."
+            )
         self.report.append(
-            f"word2vec: {len(learned.words):,} words, learned from {learned.running:,} words in {learned.epochs} epochs"
+            f"word2vec: {len(rows):,} words, learned from {learned.running:,} words in {settings['epochs']} epochs"
         )
-        return {word: row for row, word in enumerate(learned.words)}, learned.vectors
+        return rows, learned.vectors
 
     def _write_vectors(
         self, dictionary: Dictionary, splits: list[_Split], rows: dict[str, int], vectors: Tensor
     ) -> None:
         vocabulary = list_words(dictionary)
         kept = [word for word in vocabulary if word in rows]
-        if not kept:
-            raise ValueError(
-                f"--word2vec must learn vectors for words of the vocabulary, but none of {len(vocabulary)}, such as "
-                f"{vocabulary[0]!r}, is frequent enough in the text; lower --word2vec-min-count."
-            )
         with open_atomically(self.folder / "word_vectors.txt") as file:
             write_word_vectors(file, kept, vectors[[rows[word] for word in kept]])
         shares: dict[str, Share] = {

@@ -18,7 +18,7 @@ from muse_plugin.sentence_data.output_folder import build_folder, check_output
 from muse_plugin.sentence_data.preparation import Preparation, list_files, parse_part
 from muse_plugin.sentence_data.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings, read_codes
 from muse_plugin.sentence_data.vocabulary import load_dictionary
-from muse_plugin.sentence_data.word2vec import SETTINGS, add_setting_flags, check_gensim, choose_settings, flag_of
+from muse_plugin.sentence_data.word2vec import SETTINGS, add_setting_flags, choose_settings, flag_of, import_word2vec
 from muse_plugin.sentence_data.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
 from muse_plugin.text_files import check_file
 
@@ -199,7 +199,7 @@ def _check_word2vec(args: argparse.Namespace) -> None:
             "drop one."
         )
     choose_settings(args)
-    check_gensim()
+    import_word2vec()
     for path in args.word2vec_text or ():
         check_file(path, "--word2vec-text")
 

@@ -34,7 +34,7 @@ class Setting(NamedTuple):
 
 # gensim drops what follows in a longer text.
 _LONGEST_TEXT = 10_000
-_MOST_NUMBERS = 10_000
+_WIDEST = 10_000
 SETTINGS = {
     "algorithm": Setting(
         "cbow",
@@ -65,13 +65,11 @@ class LearnedVectors(NamedTuple):
         words: with a vector, the most frequent first.
         vectors: float32, shape (words, DIM).
         running: words of the texts, each as often as it occurs.
-        epochs: passes over them.
     """
 
     words: list[str]
     vectors: Tensor
     running: int
-    epochs: int
 
 
 def flag_of(name: str) -> str:
@@ -97,8 +95,8 @@ def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         ValueError: if one is out of range, or ``--word2vec`` is.
     """
-    if not 1 <= args.word2vec <= _MOST_NUMBERS:
-        raise ValueError(f"--word2vec must be at least 1 and at most {_MOST_NUMBERS:,}, but got {args.word2vec}.")
+    if not 1 <= args.word2vec <= _WIDEST:
+        raise ValueError(f"--word2vec must be at least 1 and at most {_WIDEST:,}, but got {args.word2vec}.")
     settings = {}
     for name, setting in SETTINGS.items():
         given = getattr(args, f"word2vec_{name}")
@@ -110,7 +108,7 @@ def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def check_gensim() -> Any:
+def import_word2vec() -> Any:
     """Imports gensim's word2vec.
 
     Raises:
@@ -137,7 +135,7 @@ def train_word_vectors(
         ImportError: if gensim is missing.
         ValueError: if no word is frequent enough.
     """
-    word2vec, texts = check_gensim(), _Texts(iterate_texts)
+    word2vec, texts = import_word2vec(), _Texts(iterate_texts)
     with _silence():
         model = word2vec(
             vector_size=width,
@@ -160,7 +158,7 @@ def train_word_vectors(
     running = int(model.corpus_total_words)
     with _silence():
         model.train(texts, total_examples=model.corpus_count, epochs=model.epochs)
-    return LearnedVectors(list(model.wv.index_to_key), torch.from_numpy(model.wv.vectors.copy()), running, model.epochs)
+    return LearnedVectors(list(model.wv.index_to_key), torch.from_numpy(model.wv.vectors.copy()), running)
 
 
 class _Texts:

@@ -1,11 +1,8 @@
 """The script that measures everything, as a trial."""
 
-import os
 import subprocess
-import sys
-from pathlib import Path
 
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 
 from muse_plugin.benchmark.records import read_record
 
@@ -14,15 +11,7 @@ NAMES = ("attention", "attention-windows", "conv", "generate", "loss", "train", 
 
 def test_the_script_measures_every_kind_and_writes_the_report(tmp_path):
     results, output = tmp_path / "results", tmp_path / "BENCHMARKS.md"
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "SKIP_SETUP": "1",
-        "TRIAL": "1",
-        "THREADS": "1",
-        "RESULTS_DIR": str(results),
-        "OUTPUT": str(output),
-    }
+    environment = recipe_environment(TRIAL="1", THREADS="1", RESULTS_DIR=str(results), OUTPUT=str(output))
     script = str(REPOSITORY / "examples" / "benchmark" / "run.sh")
     run = subprocess.run(["bash", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

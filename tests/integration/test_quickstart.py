@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 
 QUICKSTART = REPOSITORY / "examples" / "quickstart"
 COLLECTION = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
@@ -90,15 +90,7 @@ def test_bundle_is_what_the_script_selects(selection, bundle):
 
 
 def run_script(run_dir, *arguments, **variables):
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in ("SEED", "UPDATES", "ARCH", "RUN_DIR")},
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "SKIP_SETUP": "1",
-        "FAST_TRIAL": "1",
-        "RUN_DIR": str(run_dir),
-        "OMP_NUM_THREADS": "1",
-        **variables,
-    }
+    environment = recipe_environment(FAST_TRIAL="1", RUN_DIR=str(run_dir), **variables)
     command = ["bash", str(QUICKSTART / "run.sh"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=run_dir.parent, timeout=300)
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 EXAMPLES = REPOSITORY / "examples"
@@ -128,17 +128,8 @@ def make_tatoeba(folder):
 
 def run_script(recipe, script, raw_dir, work_dir, *arguments, trial=True, **settings):
     """Runs a script of a recipe on one core, without a GPU and without the network."""
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "SKIP_SETUP": "1",
-        "NUM_GPUS": "0",
-        "OMP_NUM_THREADS": "1",
-        "RAW_DIR": str(raw_dir),
-        "WORK_DIR": str(work_dir),
-        "TRIAL": "1" if trial else "0",
-        **settings,
-    }
+    folders = {"RAW_DIR": str(raw_dir), "WORK_DIR": str(work_dir)}
+    environment = recipe_environment(**{**folders, "TRIAL": "1" if trial else "0", **settings})
     command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 

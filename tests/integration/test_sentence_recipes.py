@@ -1,17 +1,14 @@
 """Every recipe of a sentence model from its raw files to results, as a trial on real text."""
 
 import json
-import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from bert_folders import make_bert
 from fairseq.data import Dictionary
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 from translation_models import save_translation_model
 
 from muse_plugin.matching.pair_model import PairModel
@@ -22,22 +19,7 @@ DATA = REPOSITORY.parent / "shared" / "data"
 
 def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
     """Runs a script of a recipe as a trial, on one core, without a GPU and without the network."""
-    names = "MODELS SEEDS SEED MODEL DOMAIN TEST CLEAN BINARY TREES ALPHA SCALES ALPHAS SINGLES DATASET DISTANCE_ALPHA "
-    names += "MAX_WORDS WARMUP UPOS CHARACTERS CRF TERMS WORD_VECTORS FREEZE_VECTORS EPOCHS LR BATCH PATIENCE ENCODER "
-    names += "DIM WINDOW VECTOR_EPOCHS "
-    names += "MATCH AGGREGATION LEVELS HIERARCHY TABLE MATCH_DROPOUT BERT_DIR "
-    names += "TRANSLATION_DATA TRANSLATION_CHECKPOINT LOWER_CASE"
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in names.split()},
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "SKIP_SETUP": "1",
-        "NUM_GPUS": "0",
-        "OMP_NUM_THREADS": "1",
-        "RAW_DIR": str(raw_dir),
-        "WORK_DIR": str(work_dir),
-        "TRIAL": "1",
-        **settings,
-    }
+    environment = recipe_environment(**{"RAW_DIR": str(raw_dir), "WORK_DIR": str(work_dir), "TRIAL": "1", **settings})
     command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
 

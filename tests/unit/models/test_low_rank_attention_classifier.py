@@ -10,7 +10,7 @@ from fairseq import options
 from fairseq.models import MODEL_REGISTRY, build_model
 from helpers import assert_close
 from reference import make_dictionary
-from sentence_models import PAD, build, make_input, make_sentences, make_task
+from sentence_models import build, make_input, make_sentences, make_task
 from torch import nn
 
 from muse_plugin.models.document_presets import DOCUMENT_PRESETS
@@ -142,7 +142,7 @@ def test_the_context_is_the_mean_of_the_words_that_the_encoder_reads_not_of_its_
 
 
 def test_words_are_trained_through_the_context():
-    """With a GRU that gives zeros whatever it reads, only the context could carry a gradient to the words."""
+    """With a GRU whose states do not depend on what it reads, only the context can carry a gradient to the words."""
     net = build("lama_context")
     with torch.no_grad():
         for name, parameter in net.encoder.named_parameters():
@@ -152,9 +152,7 @@ def test_words_are_trained_through_the_context():
             if parameter.dim() == 1:
                 nn.init.normal_(parameter)
     net(**make_input(make_sentences(7))).logits[0, 0].backward()
-    gradient = net.embedder.words.weight.grad
-    assert gradient.abs().max() > 0
-    assert not gradient[PAD].any()
+    assert net.embedder.words.weight.grad.any()
 
 
 def test_attention_of_a_model_without_heads_is_refused():

@@ -6,24 +6,20 @@ import importlib
 import io
 import json
 import lzma
-import os
 import subprocess
 import sys
 import tarfile
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
 from muse_plugin.sentence_data import prepare_text
 
 RECIPE = REPOSITORY / "examples" / "documents"
-VARIABLES = (
-    "TRIAL MODEL MODELS SEED SEEDS WARMUP LR BATCH EPOCHS PATIENCE WORD_VECTORS FREEZE_VECTORS DATASET FOLDS FOLD_SEED "
-    "WORD2VEC HEADS ALL_HEADS DISAGREEMENT MAX_WORDS RAW_DIR"
-).split()
 NAMES = ("lama_context", "lama", "lama_encoder", "structured_attention", "bigru", "cnn", "transformer", "average")
 MODELS = [name if name.startswith("lama") else f"sentence_{name}" for name in NAMES]
 
@@ -299,11 +295,21 @@ def test_speed_writes_seconds_per_epoch_and_a_figure(tmp_path, monkeypatch, caps
     assert "--device cuda needs a GPU that torch sees, but there is none" in capsys.readouterr().err
 
 
-def test_speed_times_a_whole_update_of_every_encoder(load):
-    speed = load("speed")
+def test_speed_times_whole_updates_of_every_encoder(monkeypatch, load):
+    speed, networks = load("speed"), load("networks")
+    build, built = networks.build, []
+
+    def keep(*arguments, **flags):
+        model = build(*arguments, **flags)
+        built.append((model, {name: parameter.detach().clone() for name, parameter in model.named_parameters()}))
+        return model
+
+    monkeypatch.setattr(networks, "build", keep)
     speed.WORDS, speed.WIDTH = 40, 16
     for name in speed.NAMES:
         assert speed.time_batches(name, 3, 2, 1, "cpu") > 0
+        model, start = built[-1]
+        assert [key for key, value in model.named_parameters() if torch.equal(value, start[key])] == [], name
 
 
 # ---- commands -----------------------------------------------------------------------------------------------------
@@ -338,17 +344,8 @@ def run_script(folder, script, *arguments, **settings):
         )
         for program in programs.iterdir():
             program.chmod(0o755)
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in VARIABLES},
-        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
-        "REAL_PYTHON": sys.executable,
-        "ARGUMENTS_FILE": str(folder / "arguments"),
-        "SKIP_SETUP": "1",
-        "NUM_GPUS": "0",
-        "OMP_NUM_THREADS": "1",
-        "WORK_DIR": str(folder / "work"),
-        **settings,
-    }
+    own = {"REAL_PYTHON": sys.executable, "ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
+    environment = recipe_environment(programs, **{**own, **settings})
     command = ["bash", str(RECIPE / f"{script}.sh"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 

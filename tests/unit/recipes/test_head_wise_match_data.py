@@ -3,14 +3,13 @@
 import argparse
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from fairseq import options
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
 from muse_plugin.sentence_data import prepare_text
@@ -175,19 +174,8 @@ def run_script(folder, script, **settings):
         write_program(programs / "fairseq-train", write_down)
         ours = f'if [ "$2" = muse_plugin.cli ]; then {write_down}; else exec "{sys.executable}" "$@"; fi'
         write_program(programs / "python", ours)
-    ours = ("TRIAL", "MODEL", "MODELS", "SEED", "SEEDS", "LR", "BATCH", "EPOCHS", "PATIENCE", "WORD_VECTORS", "DATASET")
-    ours += ("TRANSLATION_DATA", "TRANSLATION_CHECKPOINT", "LOWER_CASE")
-    ours += ("FREEZE_VECTORS", "ENCODER", "BERT_DIR", "MATCH", "AGGREGATION", "LEVELS", "HIERARCHY", "TABLE", "RAW_DIR")
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in (*ours, "MATCH_DROPOUT")},
-        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "ARGUMENTS_FILE": str(folder / "arguments"),
-        "SKIP_SETUP": "1",
-        "NUM_GPUS": "0",
-        "OMP_NUM_THREADS": "1",
-        "WORK_DIR": str(folder / "work"),
-        **settings,
-    }
+    own = {"ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
+    environment = recipe_environment(programs, **{**own, **settings})
     command = ["bash", str(RECIPE / f"{script}.sh")]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 

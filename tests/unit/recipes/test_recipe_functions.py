@@ -1,12 +1,9 @@
 """The functions of recipe.sh on their own: steps, settings, counts."""
 
-import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 
 
 @pytest.fixture
@@ -15,14 +12,7 @@ def run(tmp_path):
 
     def run_text(text, **settings):
         program = f"set -euo pipefail\n. '{REPOSITORY}/examples/recipe/recipe.sh'\nstart_recipe test\n{text}"
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "SKIP_SETUP": "1",
-            "OMP_NUM_THREADS": "1",
-            "WORK_DIR": str(tmp_path),
-            **settings,
-        }
+        environment = recipe_environment(**{"WORK_DIR": str(tmp_path), **settings})
         command = ["bash", "-c", program]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 

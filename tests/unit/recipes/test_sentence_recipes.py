@@ -3,16 +3,14 @@
 import importlib.util
 import itertools
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
 
@@ -27,25 +25,6 @@ MODELS = (
     "sentence_average",
 )
 TAGGERS = MODELS[:4]
-VARIABLES = (
-    *("TRIAL", "MODEL", "MODELS", "SEED", "SEEDS", "LR", "BATCH", "EPOCHS", "PATIENCE", "WORD_VECTORS", "WARMUP"),
-    *(
-        "PROFILE",
-        "FREEZE_VECTORS",
-        "DOMAIN",
-        "BINARY",
-        "TREES",
-        "ALPHA",
-        "SCALES",
-        "DATASET",
-        "DISTANCE_ALPHA",
-        "MAX_WORDS",
-        "UPOS",
-        "CHARACTERS",
-        "CRF",
-        "TERMS",
-    ),
-)
 # Where prepare.sh leaves the data of a recipe, in its work folder, by default.
 DATA_FOLDERS = {
     "mtl16": "apparel/data",
@@ -72,16 +51,8 @@ def run_script(folder, recipe, *arguments, script="train", **settings):
             '#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n', encoding="utf-8"
         )
         (programs / "fairseq-train").chmod(0o755)
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in VARIABLES},
-        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "ARGUMENTS_FILE": str(folder / "arguments"),
-        "SKIP_SETUP": "1",
-        "NUM_GPUS": "0",
-        "OMP_NUM_THREADS": "1",
-        "WORK_DIR": str(folder / "work"),
-        **settings,
-    }
+    own = {"ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
+    environment = recipe_environment(programs, **{**own, **settings})
     command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 

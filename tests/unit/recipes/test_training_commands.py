@@ -1,10 +1,7 @@
 """What each train.sh hands to fairseq-train, read by fairseq's own parser: are the settings the published ones?"""
 
 import itertools
-import os
 import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +9,7 @@ import torch
 from fairseq import optim, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import REPOSITORY
+from helpers import REPOSITORY, recipe_environment
 from reference import make_dictionary
 from torch import nn
 
@@ -33,28 +30,8 @@ def read_command(folder, recipe, *arguments, **settings):
             (folder / "work" / name / part).mkdir(parents=True)
         for step in ("binarise", "binarise-both"):
             (folder / "work" / name / f".{step}.done").touch()
-    names = (
-        "TRIAL",
-        "MODEL",
-        "SIMCUT",
-        "RDROP",
-        "BPE_DROPOUT",
-        "PROFILE",
-        "UPDATES",
-        "MAX_TOKENS",
-        "NUM_NODES",
-        "SEED",
-    )
-    environment = {
-        **{name: value for name, value in os.environ.items() if name not in names},
-        "PATH": os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "ARGUMENTS_FILE": str(folder / "arguments"),
-        "SKIP_SETUP": "1",
-        "NUM_GPUS": "1",
-        "OMP_NUM_THREADS": "1",
-        "WORK_DIR": str(folder / "work"),
-        **settings,
-    }
+    own = {"NUM_GPUS": "1", "ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
+    environment = recipe_environment(programs, **{**own, **settings})
     command = ["bash", str(REPOSITORY / "examples" / recipe / "train.sh"), *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

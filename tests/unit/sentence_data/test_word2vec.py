@@ -45,7 +45,7 @@ def test_words_that_meet_are_more_alike_than_those_that_do_not(algorithm):
     learned = train_word_vectors(make_texts, 8, {**SETTINGS, "epochs": 60, "algorithm": algorithm})
     assert sorted(learned.words) == sorted(FRUIT + METAL)
     assert (learned.vectors.shape, learned.vectors.dtype) == ((10, 8), torch.float32)
-    assert (learned.running, learned.epochs) == (480, 60)
+    assert learned.running == 480
     centred = learned.vectors - learned.vectors.mean(dim=0)  # what all words have in common says nothing
     unit = centred / centred.norm(dim=1, keepdim=True)
     groups = [[learned.words.index(word) for word in words] for words in (FRUIT, METAL)]
