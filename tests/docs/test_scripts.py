@@ -36,7 +36,7 @@ def find_shell_scripts():
 
 def test_shell_scripts_are_found_and_parse():
     scripts = find_shell_scripts()
-    assert len(scripts) >= 4
+    assert len(scripts) >= 60
     for script in scripts:
         done = run_command(["bash", "-n", str(script)], cwd=REPOSITORY)
         assert done.returncode == 0, done.stderr
@@ -215,7 +215,7 @@ def test_commands_in_the_documentation_parse():
         for path in documents
         for block in FENCED.findall(path.read_text(encoding="utf-8"))
     )
-    assert count >= 2, f"only {count} commands of muse-plugin and fairseq were found in {len(documents)} documents"
+    assert count >= 20, f"only {count} commands of muse-plugin and fairseq were found in {len(documents)} documents"
 
 
 # Recipes compute many values, so there only the names of the flags are checked
@@ -298,7 +298,7 @@ def test_flags_in_the_recipes_exist():
         unknown, count = find_unknown_flags(path.read_text(encoding="utf-8"))
         assert not unknown, f"{path.relative_to(REPOSITORY)}: {unknown}"
         total += count
-    assert total >= 3, f"only {total} commands of muse-plugin and fairseq were found in {len(scripts)} recipes"
+    assert total >= 20, f"only {total} commands of muse-plugin and fairseq were found in {len(scripts)} recipes"
 
 
 def test_the_check_of_flags_tells_right_from_wrong():
@@ -325,19 +325,29 @@ def test_scripts_named_in_the_documentation_exist():
         assert (REPOSITORY / path).is_file(), path
 
 
-def test_flags_in_the_prose_of_the_readme_exist():
-    text = FENCED.sub("", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
-    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
-    assert len(flags) >= 10, f"only {sorted(flags)} were found"
+def list_all_flags():
+    """Of every command of fairseq and of this package, with the plugin's tasks, criterions and models."""
     command = "adam inverse_sqrt translation_with_bpe_dropout label_smoothed_cross_entropy_with_simcut "
     command += "muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer "
-    command += "distance_attention_network head_wise_match head_wise_match_translation"
-    known = {"--if-needed", "--device", "--no-build-isolation"}  # of scripts/setup.sh, of the tests, of pip
-    for program in ("train", "preprocess", "generate", "interactive", "validate"):
-        known |= list_known_flags(f"fairseq-{program}", command)
-    for name in cli.COMMANDS:
-        known |= list_known_flags(f"muse-plugin {name}", "")
-    assert sorted(flags - known) == []
+    command += "distance_attention_network head_wise_match head_wise_match_translation muse_base"
+    programs = [f"fairseq-{name}" for name in ("train", "preprocess", "generate", "interactive", "validate")]
+    programs += [f"muse-plugin {name}" for name in cli.COMMANDS]
+    return set.union(*(list_known_flags(program, command) for program in programs))
+
+
+def test_flags_in_the_prose_of_every_readme_exist():
+    known = list_all_flags()
+    known |= {"--if-needed", "--device", "--no-build-isolation"}  # of scripts/setup.sh, of the tests, of pip
+    known |= {"--standalone", "--nproc-per-node"}  # of torchrun
+    total = 0
+    for path in [REPOSITORY / "README.md", *find_files("examples/*/README.md")]:
+        text = FENCED.sub("", path.read_text(encoding="utf-8"))
+        flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
+        programs = [] if path.parent == REPOSITORY else path.parent.glob("*.py")
+        own = {flag for program in programs for flag in re.findall(r'"(--[a-z][a-z-]+)"', program.read_text())}
+        assert sorted(flags - known - own) == [], path.relative_to(REPOSITORY)
+        total += len(flags)
+    assert total >= 60, f"only {total} flags were found"
 
 
 def test_python_in_the_readme_runs(tmp_path):
