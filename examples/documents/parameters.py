@@ -17,9 +17,7 @@ def make_table(words: int, classes: int) -> str:
     """A Markdown table: a row per number of heads."""
     from networks import build, count
 
-    titles = (
-        "heads, LAMA: attention, growth, with GRU, whole (M), published (M), published growth, Transformer: layer, "
-    )
+    titles = "heads, LAMA: attention, growth, with GRU, whole (M), published (M), published growth, "
     titles += "Transformer: layer, whole (M), published (M)"
     columns = titles.split(", ")
     lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]

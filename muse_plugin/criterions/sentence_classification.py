@@ -41,7 +41,8 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
     (arXiv:1912.00835: lambda 0.2; arXiv:1703.03130 with penal), and logs its mean, unweighted, as ``penalty``.
 
     Raises:
-        ValueError: if the task predicts no label, or the weight is negative or no number, or of no penalty.
+        ValueError: if the task predicts no label, the weight is negative or no number, or of no penalty, or the penalty
+            is for heads that the task's model has not.
     """
 
     def __init__(self, task: Any, disagreement: Any = "none", disagreement_weight: float = _WEIGHT) -> None:
@@ -55,6 +56,11 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
             raise ValueError(
                 f"--disagreement-weight {disagreement_weight} is the weight of a penalty, but there is none; give "
                 "--disagreement penal or emb, or drop the flag."
+            )
+        if str(disagreement) != "none" and getattr(task, "has_heads", None) is False:
+            raise ValueError(
+                f"--disagreement {disagreement} is for heads that attend to words, but this model has none; give "
+                "--pooling low_rank_attention or structured_attention, or drop the flag."
             )
         self.disagreement = str(disagreement)
         self.disagreement_weight = disagreement_weight

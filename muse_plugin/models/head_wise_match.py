@@ -26,7 +26,7 @@ from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerConfig, MultiScaleTransformerModel
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import find_out_of_range
+from muse_plugin.models.sentence_config import find_out_of_range, find_without_effect
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.models.sentence_transformer import (
     SentenceMuseConfig,
@@ -47,12 +47,6 @@ _FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 _WITHOUT_EFFECT = (
     "pooling",
     "projection_norms",
-    "pooling_heads",
-    "pooling_rank",
-    "pooling_context",
-    "pooling_norm",
-    "pooling_norm_epsilon",
-    "pooling_hidden_dim",
     "pair_features",
     "classifier_hidden_dim",
     "classifier_activation",
@@ -144,15 +138,8 @@ class HeadWiseMatchBase(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = super().find_faults(cfg) + match_faults(cfg)
-        for name in _WITHOUT_EFFECT:
-            default = cls.config_class.__dataclass_fields__[name].default
-            if str(getattr(cfg, name)) != str(default):
-                faults.append(
-                    f"--{name.replace('_', '-')} has no effect on head-wise match, but got {getattr(cfg, name)}; drop "
-                    "it."
-                )
-        return faults
+        idle = find_without_effect(cfg, cls.config_class, _WITHOUT_EFFECT, "on head-wise match")
+        return super().find_faults(cfg) + match_faults(cfg) + idle
 
     @classmethod
     def check_pairs(cls, task: Any) -> None:

@@ -1,6 +1,6 @@
 """Flags that all sentence models share: embeddings, pooling, pairs, classifier. Read ``sentence_model.py`` next."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -101,6 +101,31 @@ def find_out_of_range(cfg: Any, positive: Sequence[str], rates: Sequence[str]) -
     ]
 
 
+def find_without_effect(cfg: Any, config_class: Any, names: Iterable[str], where: str) -> list[str]:
+    """One sentence for each flag that was given although it does nothing.
+
+    Args:
+        cfg: flags by name.
+        config_class: has their defaults.
+        names: of flags that do nothing.
+        where: for the sentence: "with ..." or "on ...".
+    """
+    return [
+        f"--{name.replace('_', '-')} has no effect {where}, but got {getattr(cfg, name)}; drop it."
+        for name in names
+        if str(getattr(cfg, name)) != str(config_class.__dataclass_fields__[name].default)
+    ]
+
+
+# The poolings that read a flag.
+POOLING_FLAGS = {
+    "pooling_heads": ("low_rank_attention", "structured_attention"),
+    "pooling_rank": ("low_rank_attention",),
+    "pooling_context": ("low_rank_attention",),
+    "pooling_norm": ("low_rank_attention",),
+    "pooling_norm_epsilon": ("low_rank_attention",),
+    "pooling_hidden_dim": ("structured_attention",),
+}
 TRUNK_SIZES = (
     "word_embed_dim",
     "character_ngram_dim",

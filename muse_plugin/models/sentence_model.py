@@ -4,6 +4,7 @@ A paper's model is a class below this with its own ``build_encoder``; everything
 differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in ``sentence_baselines.py``.
 """
 
+import logging
 from argparse import Namespace
 from typing import Any, NamedTuple, Optional
 
@@ -13,16 +14,24 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import TRUNK_RATES, TRUNK_SIZES, SentenceModelConfig, find_out_of_range
+from muse_plugin.models.sentence_config import (
+    POOLING_FLAGS,
+    TRUNK_RATES,
+    TRUNK_SIZES,
+    SentenceModelConfig,
+    find_out_of_range,
+    find_without_effect,
+)
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.classifier import build_classifier
 from muse_plugin.modules.disagreement import penalize
-from muse_plugin.modules.low_rank_attention import SMALLEST_EPSILON
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
+
+logger = logging.getLogger(__name__)
 
 
 class Prediction(NamedTuple):
@@ -121,12 +130,6 @@ class SentenceModel(BaseFairseqModel):
         """One sentence for each fault of the flags; models add those of their encoder."""
         given = () if cfg.classifier_input_dropout is None else ("classifier_input_dropout",)
         faults = find_out_of_range(cfg, TRUNK_SIZES, (*TRUNK_RATES, *given))
-        if not SMALLEST_EPSILON <= cfg.pooling_norm_epsilon < float("inf"):
-            faults.append(
-                f"--pooling-norm-epsilon must be finite and at least {SMALLEST_EPSILON:.3g}, but got "
-                f"{cfg.pooling_norm_epsilon}; "
-                "--pooling-norm none switches the norm off."
-            )
         if cfg.freeze_word_vectors and cfg.word_vectors is None:
             faults.append(
                 "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "
@@ -150,6 +153,10 @@ class SentenceModel(BaseFairseqModel):
         faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
+        if not getattr(task, "loads_checkpoint", False):
+            idle = [name for name, poolings in POOLING_FLAGS.items() if str(flat.pooling) not in poolings]
+            for sentence in find_without_effect(flat, cls.config_class, idle, f"with --pooling {flat.pooling}"):
+                logger.warning(sentence)
         if not hasattr(task, "predicts"):
             raise ValueError(
                 "a sentence model needs a task of sentences, but got --task "

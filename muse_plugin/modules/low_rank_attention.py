@@ -18,7 +18,7 @@ CONTEXTS = ("learned", "mean")
 # Of the parameters at the start; published for the hidden layer, taken as a deviation, not a variance.
 _DEVIATION = 0.1
 # Of what may be divided by: below it, float32 loses digits and then has zero.
-SMALLEST_EPSILON = torch.finfo(torch.float32).tiny
+_SMALLEST_EPSILON = torch.finfo(torch.float32).tiny
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class LowRankAttention(AttentionHeads):
         epsilon: smallest divisor: a word whose scores are all zero stays at zero.
 
     Raises:
-        ValueError: if there is no head, the rank is not positive, epsilon below ``SMALLEST_EPSILON``, or the context
+        ValueError: if there is no head, the rank is not positive, epsilon of the norm too small, or the context
             unknown.
     """
 
@@ -64,9 +64,10 @@ class LowRankAttention(AttentionHeads):
         super().__init__(width, num_heads)
         if rank < 1:
             raise ValueError(f"--pooling-rank must be at least 1, but got {rank}.")
-        if not SMALLEST_EPSILON <= epsilon < float("inf"):
+        if l2_norm and not _SMALLEST_EPSILON <= epsilon < float("inf"):
             raise ValueError(
-                f"--pooling-norm-epsilon must be finite and at least {SMALLEST_EPSILON:.3g}, but got {epsilon}."
+                f"--pooling-norm-epsilon must be finite and at least {_SMALLEST_EPSILON:.3g}, but got {epsilon}; "
+                "--pooling-norm none switches the norm off."
             )
         if context not in CONTEXTS:
             raise ValueError(f"--pooling-context must be one of {', '.join(CONTEXTS)}, but got {context!r}.")
@@ -96,9 +97,12 @@ class LowRankAttention(AttentionHeads):
         factors = self.state_factors(torch.tanh(self.hidden(states)))  # (B, T, m * k)
         products = in_full_precision(factors * self.context_factors(context).unsqueeze(-2))
         scores = torch.tanh(products.view(*products.shape[:2], self.num_heads, self.rank).sum(dim=-1))  # (B, T, m)
-        if self.l2_norm:
-            scores = scores / torch.linalg.vector_norm(scores, dim=-1, keepdim=True).clamp(min=self.epsilon)
-        return scores
+        if not self.l2_norm:
+            return scores
+        if self.num_heads == 1:  # the same as below, but its gradient of zero is exact
+            return (scores / self.epsilon).clamp(-1, 1)
+        lengths: Tensor = torch.linalg.vector_norm(scores, dim=-1, keepdim=True)
+        return scores / lengths.clamp(min=self.epsilon)
 
     def _choose_context(self, padding_mask: Tensor | None, words: Tensor | None) -> Tensor:
         if self.context is not None:

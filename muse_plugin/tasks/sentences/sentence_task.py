@@ -61,12 +61,14 @@ class SentenceTask(FairseqTask):
         outputs: number of outputs of the model.
         pairs: whether the input is two sentences.
         vector_size: width of inputs that are vectors; 0 for words.
+        has_heads: whether the model that was built pools by heads that attend to words; None before there is one.
         loads_checkpoint: whether the model is built for a checkpoint, which brings its word vectors.
     """
 
     predicts = "label"
     vector_size = 0
     loads_checkpoint = False
+    has_heads: Optional[bool] = None
     cfg: Any
 
     def __init__(self, cfg: Any) -> None:
@@ -219,11 +221,26 @@ class SentenceTask(FairseqTask):
         """Builds the model; what it needs is read from files only if there is no checkpoint that has it."""
         self.loads_checkpoint = from_checkpoint
         model = super().build_model(cfg, from_checkpoint)
+        self.has_heads = getattr(getattr(model, "pooling", None), "has_heads", False)
         kept = getattr(model, "kept_flags", {})
         with open_dict(cfg) if isinstance(cfg, DictConfig) else nullcontext():
             for name, value in kept.items():
                 setattr(cfg, name, value)
         return model
+
+    def get_batch_iterator(self, dataset: Any, max_tokens: Optional[int] = None, *rest: Any, **named: Any) -> Any:
+        """Makes the batches of a split; arguments as of ``FairseqTask.get_batch_iterator``.
+
+        Raises:
+            ValueError: if a batch cannot hold the longest text, which fairseq would leave out of a training in silence.
+        """
+        longest = int(dataset.sizes.max()) if len(dataset) else 0
+        if max_tokens is not None and longest > max_tokens:
+            raise ValueError(
+                f"--max-tokens must hold the longest text, which has {longest} words, but got {max_tokens}; raise it "
+                "or lower --max-words."
+            )
+        return super().get_batch_iterator(dataset, max_tokens, *rest, **named)
 
     def max_positions(self) -> None:
         """Texts have been cut to ``--max-words``: nothing is left to refuse."""

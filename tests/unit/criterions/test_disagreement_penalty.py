@@ -18,8 +18,9 @@ NAME = "muse_sentence_classification"
 LAMA = {"encoder_hidden_size": 7, "pooling_heads": 3}
 
 
-def make(**settings):
+def make(has_heads=None, **settings):
     task = SimpleNamespace(predicts="label", labels=["a", "b", "c"], cfg=None, target_dictionary=None, outputs=3)
+    task.has_heads = has_heads
     return CRITERION_REGISTRY[NAME](task, **settings)
 
 
@@ -95,6 +96,17 @@ def test_models_without_heads_are_refused():
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         make(disagreement="penal")(build("sentence_bigru").train(), make_sample())
+
+
+def test_models_without_heads_are_refused_before_training():
+    sentence = (
+        "--disagreement emb is for heads that attend to words, but this model has none; give --pooling "
+        "low_rank_attention or structured_attention, or drop the flag."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        make(has_heads=False, disagreement="emb")
+    make(has_heads=False)
+    make(has_heads=True, disagreement="emb")
 
 
 @pytest.mark.parametrize("weight", [-0.2, math.nan, math.inf])

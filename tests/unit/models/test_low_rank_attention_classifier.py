@@ -190,6 +190,31 @@ def test_build_raises_error_for_flags_that_cannot_work(flags, sentence):
         build("lama", **flags)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"pooling": "max", "pooling_heads": 8}, "--pooling-heads has no effect with --pooling max, but got 8"),
+        ({"pooling": "mean", "pooling_rank": 3}, "--pooling-rank has no effect with --pooling mean, but got 3"),
+        ({"pooling": "max", "pooling_context": "mean"}, "--pooling-context has no effect with --pooling max, but"),
+        ({"pooling": "max", "pooling_norm": "none"}, "--pooling-norm has no effect with --pooling max, but got none"),
+        ({"pooling": "max", "pooling_norm_epsilon": 0.0}, "--pooling-norm-epsilon has no effect with --pooling max,"),
+        ({"pooling_hidden_dim": 9}, "--pooling-hidden-dim has no effect with --pooling low_rank_attention, but got 9"),
+    ],
+)
+def test_flags_that_the_pooling_does_not_read_are_named(flags, words, caplog):
+    build("lama", **{"pooling_heads": 15, **flags})
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(words)
+
+
+def test_flags_that_the_pooling_reads_and_those_of_a_checkpoint_are_not_named(caplog):
+    build("lama", pooling_heads=8, pooling_rank=2, pooling_norm="none", pooling_norm_epsilon=0.0)
+    build("lama", pooling="structured_attention", pooling_heads=8, pooling_hidden_dim=9)
+    build("lama", make_task(loads_checkpoint=True), pooling="max", pooling_heads=8)
+    assert caplog.records == []
+
+
 def test_word_vectors_of_another_width_are_refused(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("w0 1 2 3\nw1 4 5 6\n")

@@ -109,7 +109,8 @@ def test_one_head_with_the_norm_cannot_learn_and_says_so_once(caplog):
     with caplog.at_level(logging.WARNING):
         pooling = make_pooling(num_heads=1)
         for _ in range(2):
-            pooling(torch.randn(3, 6, WIDTH).double()).vectors.square().sum().backward()
+            pooling.float()(torch.randn(3, 6, WIDTH)).vectors.square().sum().backward()
+            pooling.double()(torch.randn(3, 6, WIDTH).double()).vectors.square().sum().backward()
         make_pooling(num_heads=1, l2_norm=False)
         make_pooling(num_heads=2)
     assert [record.getMessage() for record in caplog.records] == [
@@ -117,10 +118,19 @@ def test_one_head_with_the_norm_cannot_learn_and_says_so_once(caplog):
         "gradient zero; use --pooling-norm none or more --pooling-heads."
     ]
     for factors in (pooling.context_factors, pooling.state_factors):
-        assert factors.weight.grad.abs().max() < 1e-8
+        assert not factors.weight.grad.any()
     free = make_pooling(num_heads=1, l2_norm=False)
     free(torch.randn(3, 6, WIDTH).double()).vectors.square().sum().backward()
     assert free.state_factors.weight.grad.abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_the_norm_of_one_head_is_that_of_the_equation():
+    pooling, free = make_pooling(num_heads=1, epsilon=0.1), make_pooling(num_heads=1, l2_norm=False)
+    states = torch.randn(9, 40, WIDTH).double()
+    scores = free.score(states, None, None)
+    assert 0 < (scores.abs() < 0.1).sum() < scores.numel()  # both sides of epsilon
+    assert_close(pooling.score(states, None, None), scores / scores.abs().clamp(min=0.1), atol=1e-12)
 
 
 def test_scores_of_zero_stay_zero_and_give_finite_gradients():
@@ -196,7 +206,11 @@ def test_it_starts_with_small_normal_numbers_and_has_the_parameters_of_the_paper
         ({"num_heads": 0}, "--pooling-heads must be at least 1, but got 0."),
         ({"rank": 0}, "--pooling-rank must be at least 1, but got 0."),
         *(
-            ({"epsilon": epsilon}, f"--pooling-norm-epsilon must be finite and at least 1.18e-38, but got {epsilon}.")
+            (
+                {"epsilon": epsilon},
+                f"--pooling-norm-epsilon must be finite and at least 1.18e-38, but got {epsilon}; --pooling-norm none "
+                "switches the norm off.",
+            )
             for epsilon in (0.0, 1e-50, math.nan, math.inf)
         ),
         ({"context": "max"}, "--pooling-context must be one of learned, mean, but got 'max'."),

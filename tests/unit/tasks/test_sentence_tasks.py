@@ -286,6 +286,18 @@ def test_one_task_makes_new_batches_in_each_epoch(larger):
     assert len({str(batches) for batches in found}) == 3
 
 
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_a_batch_that_cannot_hold_the_longest_text_is_refused(larger, split):
+    """fairseq leaves such texts out of a training, and ends validation with an assertion that names no text."""
+    task = classify(larger)
+    dataset = task.load_dataset(split)
+    sentence = "--max-tokens must hold the longest text, which has 9 words, but got 8; raise it or lower --max-words."
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        task.get_batch_iterator(dataset, max_tokens=8)
+    batches = task.get_batch_iterator(dataset, max_tokens=9).next_epoch_itr()
+    assert sorted(chain.from_iterable(batch["id"].tolist() for batch in batches)) == list(range(60))
+
+
 def test_sentences_of_similar_length_meet_in_a_batch(larger):
     lengths = classify(larger).load_dataset("train").sizes
     # Lengths are taken by up to a fifth longer or shorter.
