@@ -16,6 +16,7 @@ from muse_plugin.fairseq_repairs import (
     debug_log_level,
     end_of_training,
     faulty_batch,
+    fp16_without_gpu,
     heartbeat_timeout,
     interactive_lines,
     last_batch,
@@ -33,6 +34,7 @@ from muse_plugin.fairseq_repairs.repair import Repair
 REPAIRS: tuple[Repair, ...] = (
     last_batch.REPAIR,
     bf16_without_tpu.REPAIR,
+    fp16_without_gpu.REPAIR,
     interactive_lines.REPAIR,
     literal_settings.REPAIR,
     length_buckets.REPAIR,

@@ -100,6 +100,17 @@ def test_bf16_trains_on_a_cpu_and_validates_on_every_sentence(trained):
     assert re.search(rf"valid on 'valid' subset .* bsz {VALID_SENTENCES} ", trained.output)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_fp16_trains_on_a_cpu_and_goes_on_after_a_stop(trained, tmp_path):
+    (tmp_path / "data").symlink_to(trained.data)
+    for updates in (2, 4):
+        output = train(tmp_path, "--fp16", "--fp16-init-scale", 4, "--max-update", updates)
+        assert f"num_updates {updates}" in output
+    assert "Loaded checkpoint" in output
+    saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    assert all(torch.equal(weight, weight.half().float()) for weight in saved["model"].values())
+
+
 def test_training_prints_no_known_warning(trained):
     assert noise(trained.output) == []
 
