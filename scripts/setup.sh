@@ -103,6 +103,7 @@ install_torch() {
 
 install_fairseq() {
   local options=("${pip[@]}" --no-deps --no-build-isolation)
+  local no_ninja=$prefix/muse-plugin-no-ninja
   local fairseq
   fairseq=$("$python" "$inspect" fairseq)
   if "$python" -m pip show -q "${fairseq%%==*}" >/dev/null 2>&1 && ! "$python" "$inspect" has-compiled-fairseq; then
@@ -110,11 +111,16 @@ install_fairseq() {
   fi
   # Half the time is the compiler's, for parts that translation never uses: -O1 and two extensions at once take 1.5 minutes
   # instead of 3.5 on two cores. The extensions that make batches set -O3 themselves, after CFLAGS.
-  # READTHEDOCS and CUDA_HOME change what fairseq's setup builds.
+  # READTHEDOCS and CUDA_HOME change what fairseq's setup builds. Extensions that are built at once would overwrite each other's
+  # build.ninja, so torch finds a ninja that fails and calls the compiler itself; a ccache it would prepend again and again.
   printf '[build_ext]\nparallel = 4\n' >"$prefix/muse-plugin-build.cfg"
+  mkdir -p "$no_ninja"
+  printf '#!/bin/sh\nexit 1\n' >"$no_ninja/ninja"
+  chmod +x "$no_ninja/ninja"
   step "installing fairseq (compiles for one to four minutes unless pip has done so before)" \
     env -u READTHEDOCS -u CUDA_HOME DIST_EXTRA_CONFIG="$prefix/muse-plugin-build.cfg" \
-    CFLAGS="${CFLAGS:-} -O1" CXXFLAGS="${CXXFLAGS:-} -O1" "${options[@]}" "$fairseq"
+    PATH="$no_ninja:$PATH" TORCH_NO_COMPILER_WRAPPER=1 CFLAGS="${CFLAGS:-} -O1" CXXFLAGS="${CXXFLAGS:-} -O1" \
+    "${options[@]}" "$fairseq"
   "$python" "$inspect" has-compiled-fairseq ||
     fail "fairseq was installed without its compiled extensions; install a C++ compiler and Python's headers (Debian: build-essential python3-dev) and run this again; see $log"
 }

@@ -96,6 +96,37 @@ def test_setup_refuses_unknown_options_and_an_unusable_python(tmp_path):
     assert f"the active environment {tmp_path} has no working python and pip" in done.stderr
 
 
+FAKE_PYTHON = """#!/bin/sh
+if [ "$1 $2" != "-m pip" ]; then exec {python} "$@"; fi
+if ninja --version >/dev/null 2>&1; then ninja=yes; else ninja=no; fi
+echo "ninja=$ninja wrapper=${{TORCH_NO_COMPILER_WRAPPER:-}} config=${{DIST_EXTRA_CONFIG:-}} $*" >>{log}
+"""
+
+
+def test_fairseq_is_built_without_ninja(tmp_path):
+    # torch writes one build.ninja for all extensions, and setup.sh has several built at once.
+    log, prefix = tmp_path / "pip.log", tmp_path / "environment"
+    (prefix / "bin").mkdir(parents=True)
+    programs = {
+        "python": FAKE_PYTHON.format(python=shlex.quote(sys.executable), log=shlex.quote(str(log))),
+        "ninja": "#!/bin/sh\n",
+        "muse-plugin": '#!/bin/sh\necho "doctor: $*"\n',
+    }
+    for name, text in programs.items():
+        (prefix / "bin" / name).write_text(text, encoding="utf-8")
+        (prefix / "bin" / name).chmod(0o755)
+    env = {**os.environ, "VIRTUAL_ENV": str(prefix), "PATH": f"{prefix / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    done = run_command(["bash", str(REPOSITORY / "scripts" / "setup.sh")], cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("doctor: doctor\n")
+    installs = [line for line in log.read_text(encoding="utf-8").splitlines() if " install " in line]
+    assert all(line.startswith("ninja=yes wrapper= config= ") for line in installs[:-1])
+    config = prefix / "muse-plugin-build.cfg"
+    assert installs[-1].startswith(f"ninja=no wrapper=1 config={config} -m pip install ")
+    assert installs[-1].rsplit(" ", 1)[1].startswith("fairseq-fixed==")
+    assert "parallel" in config.read_text(encoding="utf-8")
+
+
 # Commands in the documentation
 
 
