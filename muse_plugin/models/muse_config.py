@@ -24,6 +24,7 @@ from muse_plugin.models.attention_bias_flags import (
     pruned_bias_flags,
 )
 from muse_plugin.models.flag import flag as _flag
+from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
@@ -157,23 +158,15 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
 
 
 @dataclass
+@with_defaults(encoder_branches="self_attention,ffn", decoder_branches="self_attention,cross_attention,ffn")
 class MuseSimpleConfig(MuseConfig):
     """Flags of MUSE-simple: MUSE without the convolution branch."""
 
-    encoder_branches: str = _flag("self_attention,ffn", _BRANCHES_HELP.format(", ".join(ENCODER_BRANCHES)))
-    decoder_branches: str = _flag(
-        "self_attention,cross_attention,ffn", _BRANCHES_HELP.format(", ".join(DECODER_BRANCHES))
-    )
-
 
 @dataclass
+@with_defaults(encoder_branches="self_attention/ffn", decoder_branches="self_attention/cross_attention/ffn")
 class PlainTransformerConfig(MuseConfig):
     """Flags of the plain Transformer: the branches of MUSE-simple one after the other."""
-
-    encoder_branches: str = _flag("self_attention/ffn", _BRANCHES_HELP.format(", ".join(ENCODER_BRANCHES)))
-    decoder_branches: str = _flag(
-        "self_attention/cross_attention/ffn", _BRANCHES_HELP.format(", ".join(DECODER_BRANCHES))
-    )
 
 
 def parse_stages(text: str, choices: Sequence[str], flag: str) -> list[list[str]]:
