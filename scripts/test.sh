@@ -8,6 +8,7 @@ bash "$script/setup.sh" --if-needed
 . "$script/environment.sh"
 enter_environment
 cd "$muse_plugin_root"
+unset PYTHONDONTWRITEBYTECODE # hundreds of processes import the package: it is compiled once
 if (($# == 0)); then
   # Everything: on all cores, each test in whichever process is free; the slowest are listed.
   set -- --numprocesses "$(python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')" \

@@ -5,6 +5,7 @@ sentence per line; pairs of files that do not have the same number of lines are 
 """
 
 import argparse
+import errno
 import gzip
 import hashlib
 import lzma
@@ -163,9 +164,12 @@ def extract(archive: Path, folder: Path, names: list[str]) -> None:
                 if len(found) == len(set(names)):
                     break  # what follows in a large archive need not be read
     except (
-        *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError),
+        *(tarfile.TarError, zipfile.BadZipFile, OSError, zlib.error, lzma.LZMAError, EOFError),
         RuntimeError,  # of a zip file that asks for a password or is packed in a way that Python does not know
     ) as error:
+        # Without a number: damaged gzip. EINVAL: the directory of a zip file places a member before its beginning.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # the disk's
         reason = " ".join(str(error).split())
         raise ValueError(
             f"{archive} must be a whole .tgz or .zip archive, but is not ({reason}); fetch it again."

@@ -1,6 +1,7 @@
 """Which checkpoint a folder stands for, and which of its checkpoints are whole."""
 
 import argparse
+import errno
 import pickle
 import re
 import zipfile
@@ -141,8 +142,10 @@ def find_damage(path: Path) -> Optional[str]:
             return f"its part {part} does not have the bytes that were written"
         safe_loading.register()
         torch.load(path, map_location="cpu", weights_only=True, mmap=True)  # the list of parts; no parameters
-    except OSError:
-        raise
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return "its list of parts is damaged"  # it places one before the beginning of the file
     except pickle.UnpicklingError:
         return None  # its bytes are right, but name an object that is refused: whoever loads the file says so
     except Exception:  # as above

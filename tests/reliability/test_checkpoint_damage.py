@@ -257,6 +257,16 @@ def test_what_counts_as_whole_is_read_as_it_was_written(small, data):
         assert_close(load_checkpoint(changed)["model"]["weight"], torch.arange(300.0), atol=0, rtol=0)
 
 
+def test_no_byte_of_the_directory_makes_the_search_stumble(small):
+    path, content = small
+    changed, found = path.with_name("changed.pt"), set()
+    for place in range(content.index(b"PK\x01\x02"), len(content)):
+        changed.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        found.add(find_damage(changed))
+    # The second: a part that would begin before the file does.
+    assert {"it is cut short", "its list of parts is damaged", "it is an archive of something else"} < found
+
+
 def test_files_of_old_torch_are_whole_or_not(tmp_path):
     state = {"model": {"weight": torch.ones(99)}, "optimizer_history": [{"num_updates": 8}]}
     old = tmp_path / "checkpoint8.pt"

@@ -182,6 +182,13 @@ def lock_zip(flag, method):
     return bytes(content)
 
 
+def misplace_zip():
+    """A zip file whose last record says that its directory lies 50 bytes further on, so its member before byte 0."""
+    content = bytearray(lock_zip(0, 0))
+    content[content.index(b"PK\5\6") + 16] += 50
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -193,8 +200,19 @@ def lock_zip(flag, method):
         lock_zip(1, 0),
         lock_zip(0, 99),
         lock_zip(0, 8),
+        misplace_zip(),
     ],
-    ids=["empty", "zeros", "cut_tar", "cut_tgz", "damaged_xz", "locked_zip", "unknown_zip", "wrong_zip"],
+    ids=[
+        "empty",
+        "zeros",
+        "cut_tar",
+        "cut_tgz",
+        "damaged_xz",
+        "locked_zip",
+        "unknown_zip",
+        "wrong_zip",
+        "misplaced_zip",
+    ],
 )
 def test_a_damaged_archive_gives_one_sentence(tmp_path, corpus, content):
     (tmp_path / "a").write_bytes(content)
