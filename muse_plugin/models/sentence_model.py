@@ -24,8 +24,9 @@ from muse_plugin.models.sentence_config import (
 )
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
-from muse_plugin.modules.classifier import build_classifier
+from muse_plugin.modules.classifier import build_classifier, check_hidden_size
 from muse_plugin.modules.disagreement import penalize
+from muse_plugin.modules.low_rank_attention import check_epsilon
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
@@ -135,6 +136,14 @@ class SentenceModel(BaseFairseqModel):
                 "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "
                 "file or drop the flag."
             )
+        checks = [(check_hidden_size, cfg.classifier_hidden_dim)]
+        if str(cfg.pooling) == "low_rank_attention" and str(cfg.pooling_norm) == "l2":
+            checks.append((check_epsilon, cfg.pooling_norm_epsilon))
+        for check, value in checks:
+            try:
+                check(value)
+            except ValueError as error:
+                faults.append(str(error))
         return faults
 
     @classmethod
@@ -153,10 +162,6 @@ class SentenceModel(BaseFairseqModel):
         faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
-        if not getattr(task, "loads_checkpoint", False):
-            idle = [name for name, poolings in POOLING_FLAGS.items() if str(flat.pooling) not in poolings]
-            for sentence in find_without_effect(flat, cls.config_class, idle, f"with --pooling {flat.pooling}"):
-                logger.warning(sentence)
         if not hasattr(task, "predicts"):
             raise ValueError(
                 "a sentence model needs a task of sentences, but got --task "
@@ -164,6 +169,11 @@ class SentenceModel(BaseFairseqModel):
                 "muse_sentence_classification, muse_sequence_tagging or muse_mirrored_summation."
             )
         tags = task.predicts == "tags"
+        if not getattr(task, "loads_checkpoint", False):
+            where = "on a tagger, which does not pool" if tags else f"with --pooling {flat.pooling}"
+            idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
+            for sentence in find_without_effect(flat, cls.config_class, idle, where):
+                logger.warning(sentence)
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)
 
     def embed(

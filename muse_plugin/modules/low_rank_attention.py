@@ -17,10 +17,19 @@ from muse_plugin.modules.token_reductions import mean_over_tokens
 CONTEXTS = ("learned", "mean")
 # Of the parameters at the start; published for the hidden layer, taken as a deviation, not a variance.
 _DEVIATION = 0.1
-# Of what may be divided by: below it, float32 loses digits and then has zero.
-_SMALLEST_EPSILON = torch.finfo(torch.float32).tiny
+# Of what may be divided by: gradients of words whose scores are zero grow with its inverse, and overflow.
+_SMALLEST_EPSILON = 1e-12
 
 logger = logging.getLogger(__name__)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Raises ValueError unless the norm of ``LowRankAttention`` can work with this smallest divisor."""
+    if not _SMALLEST_EPSILON <= epsilon < float("inf"):
+        raise ValueError(
+            f"--pooling-norm-epsilon must be finite and at least {_SMALLEST_EPSILON:g}, but got {epsilon}; "
+            "--pooling-norm none switches the norm off."
+        )
 
 
 class LowRankAttention(AttentionHeads):
@@ -64,11 +73,8 @@ class LowRankAttention(AttentionHeads):
         super().__init__(width, num_heads)
         if rank < 1:
             raise ValueError(f"--pooling-rank must be at least 1, but got {rank}.")
-        if l2_norm and not _SMALLEST_EPSILON <= epsilon < float("inf"):
-            raise ValueError(
-                f"--pooling-norm-epsilon must be finite and at least {_SMALLEST_EPSILON:.3g}, but got {epsilon}; "
-                "--pooling-norm none switches the norm off."
-            )
+        if l2_norm:
+            check_epsilon(epsilon)
         if context not in CONTEXTS:
             raise ValueError(f"--pooling-context must be one of {', '.join(CONTEXTS)}, but got {context!r}.")
         if l2_norm and num_heads == 1:
@@ -95,7 +101,10 @@ class LowRankAttention(AttentionHeads):
         """
         context = self._choose_context(padding_mask, words)  # (C,) or (B, D)
         factors = self.state_factors(torch.tanh(self.hidden(states)))  # (B, T, m * k)
-        products = in_full_precision(factors * self.context_factors(context).unsqueeze(-2))
+        weights = in_full_precision(self.context_factors(context)).unsqueeze(-2)
+        products = (
+            in_full_precision(factors) * weights
+        )  # in half precision, factors that fit may have a product that does not
         scores = torch.tanh(products.view(*products.shape[:2], self.num_heads, self.rank).sum(dim=-1))  # (B, T, m)
         if not self.l2_norm:
             return scores

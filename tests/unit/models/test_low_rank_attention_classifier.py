@@ -180,7 +180,14 @@ def test_attention_of_a_model_without_heads_is_refused():
         ({"encoder_hidden_size": 0}, "--encoder-hidden-size must be at least 1, but got 0."),
         (
             {"pooling_norm_epsilon": 1e-50},
-            "--pooling-norm-epsilon must be finite and at least 1.18e-38, but got 1e-50; --pooling-norm none switches "
+            "--pooling-norm-epsilon must be finite and at least 1e-12, but got 1e-50; --pooling-norm none switches "
+            "the norm off.",
+        ),
+        (
+            {"pooling_rank": 0, "pooling_norm_epsilon": 0.0, "classifier_hidden_dim": -1},
+            "--pooling-rank must be at least 1, but got 0.\n"
+            "--classifier-hidden-dim must be at least 0, but got -1; 0 is a single layer.\n"
+            "--pooling-norm-epsilon must be finite and at least 1e-12, but got 0.0; --pooling-norm none switches "
             "the norm off.",
         ),
     ],
@@ -213,6 +220,15 @@ def test_flags_that_the_pooling_reads_and_those_of_a_checkpoint_are_not_named(ca
     build("lama", pooling="structured_attention", pooling_heads=8, pooling_hidden_dim=9)
     build("lama", make_task(loads_checkpoint=True), pooling="max", pooling_heads=8)
     assert caplog.records == []
+
+
+def test_a_tagger_names_all_flags_of_the_pooling_that_it_does_not_have(caplog):
+    build("lama", make_task("tags"), pooling_heads=8, pooling_norm="none", pooling_hidden_dim=9)
+    assert [record.getMessage() for record in caplog.records] == [
+        "--pooling-heads has no effect on a tagger, which does not pool, but got 8; drop it.",
+        "--pooling-norm has no effect on a tagger, which does not pool, but got none; drop it.",
+        "--pooling-hidden-dim has no effect on a tagger, which does not pool, but got 9; drop it.",
+    ]
 
 
 def test_word_vectors_of_another_width_are_refused(tmp_path):
