@@ -34,16 +34,16 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
     Raises:
         ValueError: if a run lacks one of its two results.
     """
-    accuracies: dict[tuple[str, str], dict[tuple[int, int], dict[str, float]]] = {}
+    accuracies: dict[tuple[str, str, str], dict[tuple[int, int], dict[str, float]]] = {}
     for result in results:
-        runs = accuracies.setdefault((result.name, result.heads), {})
+        runs = accuracies.setdefault((result.name, result.label, result.heads), {})
         runs.setdefault(result.run, {})[result.test_set] = result.accuracy
     dataset = results[0].dataset
     lines = [
         f"| {dataset} | runs | validation | test | test, of the best by validation | published |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    for (name, heads), runs in accuracies.items():
+    for (name, label, heads), runs in accuracies.items():
         for run, found in runs.items():
             missing = {"valid", "test"} - set(found)
             if missing:
@@ -53,7 +53,7 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
                 )
         best = max(runs.values(), key=lambda found: found["valid"])
         cells = [
-            f"{name}, {heads} heads" if heads else name,
+            f"{label}, {heads} heads" if heads else label,
             str(len(runs)),
             *(show([found[test_set] for found in runs.values()]) for test_set in ("valid", "test")),
             f"{best['test']:.2f}",

@@ -11,6 +11,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from documents import read_lines
+
 
 def assign(labels: list[str], folds: int, seed: int) -> list[int]:
     """The fold, from 1 on, that each document validates.
@@ -42,15 +44,15 @@ def read(paths: list[Path]) -> list[str]:
     """The lines of the files.
 
     Raises:
-        ValueError: if one has no tab.
+        FileNotFoundError: if a file is missing.
+        ValueError: if a line has no tab or is no UTF-8.
     """
-    lines: list[str] = []
+    lines = []
     for path in paths:
-        own = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-        for number, line in enumerate(own, start=1):
+        for number, line in read_lines(path):
             if "\t" not in line:
                 raise ValueError(f"{path}, line {number}: must be a label, a tab and a text, but is {line[:40]!r}.")
-        lines += own
+            lines.append(line)
     return lines
 
 

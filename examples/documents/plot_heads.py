@@ -19,8 +19,8 @@ def collect(results: list[Result]) -> dict[str, dict[int, list[float]]]:
     curves: dict[str, dict[int, list[float]]] = {}
     for result in results:
         if not result.heads:
-            raise ValueError(f"results must be of runs with HEADS, but one of {result.name} is not; use heads.sh.")
-        curves.setdefault(result.name, {}).setdefault(int(result.heads), []).append(result.accuracy)
+            raise ValueError(f"results must be of runs with HEADS, but one of {result.label} is not; use heads.sh.")
+        curves.setdefault(result.label, {}).setdefault(int(result.heads), []).append(result.accuracy)
     return curves
 
 

@@ -61,6 +61,7 @@ download() {
 convert() { # text/SPLIT.txt: label, tab, text
   local i flags
   mkdir -p "$text"
+  rm -f "$work_dir/$dataset"/folds*/.divide.done # folds of what was there before
   for i in "${!files[@]}"; do
     flags=()
     # A few documents of every class.

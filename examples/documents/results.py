@@ -6,7 +6,7 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
-VARYING = ("model", "heads", "disagreement", "seed", "train_command", "test_set", "data_fold")
+VARYING = ("model", "heads", "disagreement", "warmup", "seed", "train_command", "test_set", "data_fold")
 
 
 class Result(NamedTuple):
@@ -14,6 +14,7 @@ class Result(NamedTuple):
 
     Attributes:
         name: of the model, with its penalty if it had one.
+        label: the name, with the warm-up if it had one.
         heads: number of heads, as it was given; empty for the model's own.
         run: fold and seed.
         test_set: "valid" or "test".
@@ -23,6 +24,7 @@ class Result(NamedTuple):
     """
 
     name: str
+    label: str
     heads: str
     run: tuple[int, int]
     test_set: str
@@ -40,9 +42,11 @@ def read_result(path: Path) -> Result:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         settings = {name: str(value) for name, value in record["settings"].items()}
-        penalty = settings["disagreement"]
+        penalty, warmup = settings["disagreement"], settings["warmup"]
+        name = settings["model"] + ("" if penalty == "none" else f"-{penalty}")
         return Result(
-            settings["model"] + ("" if penalty == "none" else f"-{penalty}"),
+            name,
+            name if warmup == "0" else f"{name}, WARMUP={warmup}",
             settings["heads"],
             (int(settings["data_fold"]), int(settings["seed"])),
             settings["test_set"],

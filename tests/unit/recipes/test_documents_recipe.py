@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import lzma
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -187,6 +188,14 @@ def test_too_few_folds_or_documents_are_refused(tmp_path, monkeypatch, capsys, l
     (tmp_path / "a").write_text("x\t1\nx\t2\ny\t3\n")
     assert run_main(monkeypatch, folds, tmp_path / "a", "--folds", 1, "--output", tmp_path) == 2
     assert "--folds must be at least 2, but got 1." in capsys.readouterr().err
+    (tmp_path / "cr").write_bytes(b"x\ta\rb\nx\tc\n")
+    assert folds.read([tmp_path / "cr"]) == ["x\ta\rb", "x\tc"]  # only a line feed ends a line
+    (tmp_path / "latin").write_bytes(b"x\t1\nx\t\xe9\n")
+    assert run_main(monkeypatch, folds, tmp_path / "latin", "--folds", 2, "--output", tmp_path) == 2
+    assert "latin, line 2: must be UTF-8, but is not" in capsys.readouterr().err
+    (tmp_path / "bare").write_text("x\t1\nx\n")
+    assert run_main(monkeypatch, folds, tmp_path / "bare", "--folds", 2, "--output", tmp_path) == 2
+    assert "bare, line 2: must be a label, a tab and a text, but is 'x'." in capsys.readouterr().err
     assert run_main(monkeypatch, folds, tmp_path / "a", "--folds", 2, "--output", tmp_path) == 2
     assert "a document for each of the 2 folds, but 'y' has 1; use fewer folds." in capsys.readouterr().err
 
@@ -199,7 +208,7 @@ def write_result(folder, model, fold, test_set, accuracy, **settings):
         "scores": {"accuracy": {"mean": accuracy}},
         "settings": {
             **{"model": model, "heads": "", "disagreement": "none", "seed": "1", "data_fold": str(fold)},
-            **{"test_set": test_set, "data_dataset": "r8", "lr": "0.05", "seconds_train": str(accuracy)},
+            **{"test_set": test_set, "data_dataset": "r8", "lr": "0.05", "seconds_train": str(accuracy), "warmup": "0"},
             **settings,
         },
     }
@@ -219,6 +228,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
     for test_set in ("valid", "test"):
         write_result(files, "lama_context", 1, test_set, 80.0, disagreement="emb")
         write_result(files, "lama", 1, test_set, 70.0, heads="5")
+        write_result(files, "sentence_transformer", 1, test_set, 60.0, warmup="9")
     flags = ("--published", RECIPE / "published.tsv", "--output", tmp_path / "R.md")
     assert run_main(monkeypatch, load("compare"), *sorted(files.iterdir()), *flags) == 0
     rows = (tmp_path / "R.md").read_text().splitlines()[2:]
@@ -226,6 +236,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
         "| lama | 3 | 92.00 ± 2.00 | 93.00 ± 2.65 | 92.00 | 96.5 |",
         "| lama, 5 heads | 1 | 70.00 | 70.00 | 70.00 |  |",
         "| lama_context-emb | 1 | 80.00 | 80.00 | 80.00 | 83.1 |",
+        "| sentence_transformer, WARMUP=9 | 1 | 60.00 | 60.00 | 60.00 | 90.1 |",
     ]
     other = write_result(files, "lama", 1, "test", 80.0, lr="0.1")
     assert run_main(monkeypatch, load("compare"), files / "0.json", other, *flags) == 2
@@ -464,6 +475,24 @@ def test_data_of_folds_are_made_with_vectors_of_their_own(tmp_path):
         assert len((own / "train.txt").read_text().splitlines()) == 20
         assert "source=even" in (folder / f"folds3/fold{k}/data/settings.txt").read_text().splitlines()
     assert len((folder / "text" / "test.txt").read_text().splitlines()) == 6
+
+
+def test_folds_are_divided_again_when_the_documents_are_others(tmp_path):
+    raw, folder = tmp_path / "raw", tmp_path / "work" / "imdb"
+    raw.mkdir()
+    for name in ("train", "test"):
+        (raw / f"{name}.tsv").write_text("".join(f"{i % 2}\t1\t{i}\ttext {i}\n" for i in range(120)))
+    settings = {"RAW_DIR": str(raw), "DATASET": "imdb", "FOLDS": "3"}
+    prepare(tmp_path, **settings, TRIAL="1")
+    for remade in ("text", "folds3/fold1/data", "folds3/fold2/data", "folds3/fold3/data"):
+        done = run_script(tmp_path, "prepare", **settings)
+        assert done.returncode == 2
+        assert f"{folder / remade} was made with other settings" in done.stderr
+        shutil.rmtree(folder / remade)
+    prepare(tmp_path, **settings)
+    for k in (1, 2, 3):
+        parts = [folder / f"folds3/fold{k}/text/{part}.txt" for part in ("train", "valid")]
+        assert [len(part.read_text().splitlines()) for part in parts] == [80, 40]
 
 
 def test_reviews_are_tokenised_and_held_out_and_have_no_vectors_where_none_are_wanted(tmp_path):
