@@ -40,9 +40,11 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # of the reason, not of the cleaning
             beside.unlink()
+        if isinstance(error, OSError) and error.filename == str(beside):
+            error.filename = str(path)  # a name that the user gave
         raise
     sync_folder(path.parent)
 

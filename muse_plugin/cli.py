@@ -111,7 +111,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             raise
         return _report(name, str(error))
     except OSError as error:
-        if args.traceback or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if args.traceback:
+            raise
+        if error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+            return _report(name, f"cannot write {error.filename}: {error.strerror}; choose another place.")
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         return _report(name, f"there is no room to write ({error.strerror}); make some, then give the command again.")
 

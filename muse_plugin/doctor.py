@@ -139,7 +139,7 @@ TRITON = Requirement(
     None,
     "none yet",
     False,
-    "torch.compile makes no GPU kernels; nothing else here needs it yet, and nothing on a CPU",
+    "torch.compile makes no GPU kernels, and the dynamic convolution has none of its own; nothing on a CPU",
     "triton",
 )
 PLUGIN = "muse_plugin"

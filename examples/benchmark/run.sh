@@ -6,14 +6,19 @@
 #   TRIAL=1 bash examples/benchmark/run.sh  one small case of each kind, to see that everything works: a minute
 #
 # Every number goes into $RESULTS_DIR/<device>-<name>.json (default: the folder of this script); results of both devices
-# lie side by side, and BENCHMARKS.md ($OUTPUT) shows all that is there.
+# lie side by side, and BENCHMARKS.md ($OUTPUT) shows all that is there. A trial writes both into runs/benchmark-trial.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 device=${1:-cpu}
-results=${RESULTS_DIR:-$here}
-output=${OUTPUT:-$root/BENCHMARKS.md}
+if [[ ${TRIAL:-0} == 1 ]]; then
+  results=${RESULTS_DIR:-$root/runs/benchmark-trial}
+  output=${OUTPUT:-$results/BENCHMARKS.md}
+else
+  results=${RESULTS_DIR:-$here}
+  output=${OUTPUT:-$root/BENCHMARKS.md}
+fi
 if [[ "${SKIP_SETUP:-0}" != 1 ]]; then # 1: use the python on the PATH as it is
   # shellcheck source=scripts/environment.sh
   . "$root/scripts/environment.sh"

@@ -1,4 +1,4 @@
-"""Refuses a checkpoint that would take more memory than the file is large, before torch reads it."""
+"""Refuses a checkpoint that takes more memory than the file is large, and says what is wrong with a damaged one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 
+from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.fairseq_repairs.repair import Repair, rebind
 from muse_plugin.models.torch_files import check_stored_whole, check_torch_file
 
@@ -27,7 +28,12 @@ def _apply() -> None:
         is_file = Path(path).is_file()  # others, such as those of a store, are left to fairseq
         if is_file:
             check_torch_file(Path(path))
-        state: dict[str, Any] = original(path, *rest, **named)
+        try:
+            state: dict[str, Any] = original(path, *rest, **named)
+        except Exception:
+            if is_file:
+                load_checkpoint(path)  # says in one sentence what is wrong with the file
+            raise
         model = state.get("model")
         if is_file and isinstance(model, dict):
             check_stored_whole(Path(path), model)

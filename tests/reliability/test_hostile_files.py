@@ -333,12 +333,21 @@ def test_fairseqs_commands_run_nothing_that_is_in_a_checkpoint(tmp_path, trained
     marker = tmp_path / "ran"
     state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
     torch.save({**state, "extra_state": os_system(marker)}, tmp_path / "checkpoint_last.pt")
-    with pytest.raises(pickle.UnpicklingError, match=r"posix\.system"):
+    with pytest.raises(ValueError, match=r"is refused: reading it would use the Python object posix\.system"):
         fairseq_commands.generate(data, tmp_path / "checkpoint_last.pt")
     # Training names other faults first, or this one.
     with pytest.raises(Exception, match=r"posix\.system|checkpoint"):
         fairseq_commands.train(data, tmp_path, "muse_tiny", *fairseq_commands.SMALL, "--max-update", 2)
     assert not marker.exists()
+
+
+def test_generation_says_in_one_sentence_that_a_checkpoint_is_cut_short(tmp_path, trained):
+    folder, data = trained
+    content = (folder / "checkpoint_last.pt").read_bytes()
+    path = tmp_path / "half.pt"
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(path))} is cut short or damaged; .*[^\n]$"):
+        fairseq_commands.generate(data, path)
 
 
 @pytest.mark.parametrize("setting", ["decoder_kernel_sizes", "encoder_branches", "adaptive_softmax_cutoff"])

@@ -51,3 +51,11 @@ def test_folder_and_missing_folder_are_refused(tmp_path):
         pass
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*absent; create it first"):
         open_atomically(tmp_path / "absent" / "a.txt").__enter__()
+
+
+def test_a_fault_of_the_system_names_the_file_that_was_asked_for(tmp_path):
+    path = tmp_path / ("a" * 250)  # too long with what is added to the name
+    with pytest.raises(OSError, match="too long") as caught:
+        open_atomically(path).__enter__()
+    assert caught.value.filename == str(path)
+    assert not os.listdir(tmp_path)

@@ -175,6 +175,9 @@ def test_a_full_disk_gives_a_sentence_and_other_faults_of_the_system_keep_their_
     assert cli.main(["average"]) == 2
     printed = capsys.readouterr().err
     assert "there is no room to write (No space left on device); make some, then give the command again." in printed
+    fake_command.run = lambda args: raise_(OSError(errno.EROFS, "Read-only file system", "a.pt"))
+    assert cli.main(["average"]) == 2
+    assert "cannot write a.pt: Read-only file system; choose another place." in capsys.readouterr().err
     fake_command.run = lambda args: raise_(OSError(errno.EIO, "Input/output error"))
     with pytest.raises(OSError, match="Input/output error"):
         cli.main(["average"])

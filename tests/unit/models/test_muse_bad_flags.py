@@ -38,6 +38,14 @@ def test_the_flags_that_the_others_change_one_by_one_are_good():
 
 
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("size", ["embed_dim", "ffn_embed_dim"])
+@pytest.mark.parametrize("value", [0, -4])
+def test_build_raises_error_for_a_width_below_one(side, size, value):
+    sentence = f"--{side}-{size.replace('_', '-')} must be at least 1, but got {value}."
+    assert sentence in faults_of(**{f"{side}_{size}": value})
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
 @pytest.mark.parametrize("text", ["", "  ", "[]"])
 def test_build_raises_error_when_there_are_no_kernel_sizes(side, text):
     (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
