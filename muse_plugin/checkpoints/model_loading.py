@@ -7,8 +7,6 @@ from typing import Any
 from fairseq import checkpoint_utils
 from torch import nn
 
-from muse_plugin.checkpoints.safe_loading import load_checkpoint
-
 
 def read_state(checkpoint: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
     """Reads a checkpoint, brought up to date by fairseq.
@@ -20,11 +18,7 @@ def read_state(checkpoint: Path, overrides: Mapping[str, str]) -> dict[str, Any]
     Raises:
         ValueError: if the file is damaged or no checkpoint.
     """
-    try:
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
-    except Exception:
-        load_checkpoint(checkpoint)  # says in one sentence what is wrong with the file
-        raise
+    state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
     return state
 
 

@@ -332,9 +332,7 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
 
 def _side_faults(cfg: Any, side: str) -> list[str]:
     faults: list[str] = []
-    if getattr(cfg, f"{side}_layers") < 1:
-        return [f"--{side}-layers must be at least 1, but got {getattr(cfg, f'{side}_layers')}."]
-    for size in ("embed_dim", "ffn_embed_dim"):
+    for size in ("layers", "embed_dim", "ffn_embed_dim"):
         if getattr(cfg, f"{side}_{size}") < 1:
             flag = f"--{side}-{size.replace('_', '-')}"
             return [f"{flag} must be at least 1, but got {getattr(cfg, f'{side}_{size}')}."]
