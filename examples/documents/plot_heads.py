@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 from results import Result, read_results, show
 
-from muse_plugin.figures import COLORS, GRID, MARKERS, check_format, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
 
 
 def collect(results: list[Result]) -> dict[str, dict[int, list[float]]]:

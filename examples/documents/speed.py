@@ -60,7 +60,7 @@ def make_table(epochs: dict[str, dict[int, float]]) -> str:
 
 def draw(epochs: dict[str, dict[int, float]], documents: int, path: Path) -> None:
     """Writes the figure."""
-    from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
+    from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
     with open_figure(path, 4.6, 3.2, "--output") as figure:
         axes = figure.add_subplot()
@@ -94,7 +94,7 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.ERROR)
     import torch
 
-    from muse_plugin.run_record import describe_run
+    from muse_plugin.results.run_record import describe_run
 
     if args.device == "cuda" and not torch.cuda.is_available():
         print(

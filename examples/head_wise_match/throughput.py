@@ -61,7 +61,7 @@ def make_model(order):
     from fairseq import checkpoint_utils, options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    from muse_plugin import cli
+    from muse_plugin_command import cli
 
     folder = Path(order["folder"])
     words = [f"w{i}" for i in range(order["vocabulary"])]
@@ -182,7 +182,7 @@ def measure_search(order):
 
 
 def describe(order):
-    from muse_plugin.run_record import describe_run
+    from muse_plugin.results.run_record import describe_run
 
     return describe_run()
 

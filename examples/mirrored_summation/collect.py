@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from muse_plugin.evaluation.recorded_settings import collect_settings
-from muse_plugin.run_record import describe_run
+from muse_plugin.results.run_record import describe_run
 
 ERROR = re.compile(r"valid on '(\w+)' subset .*?\| mse ([0-9.eE+-]+)")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from muse_plugin.figures import COLORS, GRID, MARKERS, check_format, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
 
 MODELS = {
     "hier_s": "Hier-S, 2 layers, windows of 3",

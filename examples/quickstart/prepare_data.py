@@ -11,7 +11,7 @@ import sys
 from multiprocessing import Pool
 from pathlib import Path
 
-from muse_plugin.translation.text_pipeline import TextPipeline
+from muse_plugin.text.text_pipeline import TextPipeline
 
 SPLITS = ("train", "valid", "test")
 

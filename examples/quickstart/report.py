@@ -19,8 +19,8 @@ from typing import Optional
 import sacrebleu
 import torch
 
-from muse_plugin.text_streams import iterate_lines
-from muse_plugin.translation.text_pipeline import TextPipeline
+from muse_plugin.files.text_streams import iterate_lines
+from muse_plugin.text.text_pipeline import TextPipeline
 
 NUM_SHOWN = 10
 PACKAGES = ("fairseq-fixed", "torch", "numpy", "sacrebleu", "sacremoses", "subword-nmt")

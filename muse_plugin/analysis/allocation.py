@@ -10,8 +10,8 @@ from torch import nn
 from muse_plugin.analysis.drawing import add_legend, name_panel, shade
 from muse_plugin.analysis.layers import iterate_layers
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import open_figure
 from muse_plugin.modules.attention_bias import MultiScaleWindows, Scale
+from muse_plugin.results.figures import open_figure
 
 
 class AllocationRow(NamedTuple):

@@ -21,9 +21,9 @@ from muse_plugin.analysis import (
     kernels,
 )
 from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, Observer, read_corpus
 from muse_plugin.analysis.pooled_attention import find_pooling
 from muse_plugin.analysis.pooling_tables import TABLES, WordSettings, add_word_flags, list_makers, read_tables
-from muse_plugin.analysis.reading import AttentionObserver, KernelObserver, MapObserver, Observer, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Missing, Result
 from muse_plugin.analysis.subject import (
@@ -36,9 +36,9 @@ from muse_plugin.analysis.subject import (
     load_subject,
     name_words,
 )
-from muse_plugin.checkpoints.finding import add_path_argument
-from muse_plugin.flag_checks import check_positive
-from muse_plugin.run_record import describe_run
+from muse_plugin.checkpoints.locate import add_path_argument
+from muse_plugin.results.run_record import describe_run
+from muse_plugin_command.flag_checks import check_positive
 
 DESCRIPTION = (
     "Look into a trained model: gates and kernels of convolutions, what heads look at, how far and how sharply, "

@@ -13,7 +13,7 @@ from muse_plugin.analysis.drawing import add_legend
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result, unique
 from muse_plugin.analysis.training_log import EPOCH, INNER, TrainingRow, read_run
-from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 DESCRIPTION = (
     "Draw the course of training runs from their logs: loss, perplexity, BLEU or accuracy, learning rate and gradient "

@@ -11,7 +11,7 @@ from torch import Tensor
 from muse_plugin.analysis.drawing import label_words, name_by_model
 from muse_plugin.analysis.pooled_attention import ClassMeans
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import COLORS, GRID, open_figure
+from muse_plugin.results.figures import COLORS, GRID, open_figure
 
 WEIGHT, RATIO = MEASURES = ("weight", "ratio")
 AXIS_LABELS = {

@@ -14,7 +14,7 @@ from muse_plugin.analysis.attention_sites import CROSS, Site
 from muse_plugin.analysis.attention_statistics import REACH, AttentionStatistics
 from muse_plugin.analysis.drawing import name_panel, shade
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import COLORS, GRID, open_figure
+from muse_plugin.results.figures import COLORS, GRID, open_figure
 
 _SHOWN_SHARE = 0.98  # of the weight; the rest, far away, is in the table
 _ANNOTATED_HEADS = 16

@@ -12,7 +12,7 @@ from torch import Tensor
 from muse_plugin.analysis.attention_sites import CROSS, DECODER, Site
 from muse_plugin.analysis.drawing import label_words
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import open_figure
+from muse_plugin.results.figures import open_figure
 
 _MOST_WORDS = 26  # more are numbered, not written
 _INCHES_PER_WORD = 0.115

@@ -9,7 +9,7 @@ from muse_plugin.analysis.attention_sites import Site
 from muse_plugin.analysis.attention_statistics import AttentionStatistics
 from muse_plugin.analysis.drawing import add_legend
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 # What is drawn, in this order, with the labels of the axes.
 _MEASURES = {

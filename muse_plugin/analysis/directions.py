@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from muse_plugin.analysis.attention_sites import BACKWARD, FORWARD, Site, find_sites
 from muse_plugin.analysis.attention_statistics import OffsetSums
 from muse_plugin.analysis.drawing import name_panel
-from muse_plugin.analysis.reading import Observer
+from muse_plugin.analysis.load import Observer
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import COLORS, GRID, open_figure
 from muse_plugin.modules.attention_weights import weigh_masked
 from muse_plugin.modules.distance_attention import MaskedAttention
+from muse_plugin.results.figures import COLORS, GRID, open_figure
 
 MASK_LENGTH = 12
 REACH = 20

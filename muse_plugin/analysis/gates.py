@@ -12,8 +12,8 @@ from torch import nn
 from muse_plugin.analysis.drawing import add_legend
 from muse_plugin.analysis.layers import iterate_layers
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
 from muse_plugin.modules.gated_conv import GatedConv
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 _LINES = ("-", "--")
 

@@ -9,7 +9,7 @@ import numpy as np
 from muse_plugin.analysis.drawing import name_by_model
 from muse_plugin.analysis.pooled_attention import HeadSimilarity
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import open_figure
+from muse_plugin.results.figures import open_figure
 
 # What is drawn, and the titles of the panels.
 _PANELS = {"weight_cosine": "weights over words", "vector_cosine": "vectors of the heads"}

@@ -8,10 +8,10 @@ from torch import nn
 
 from muse_plugin.analysis.drawing import add_legend, name_panel, shade
 from muse_plugin.analysis.layers import iterate_layers
-from muse_plugin.analysis.reading import KernelObserver
+from muse_plugin.analysis.load import KernelObserver
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import GRID, open_figure
 from muse_plugin.modules.kernel_weights import HeadConv, find_kernels, list_offsets
+from muse_plugin.results.figures import GRID, open_figure
 
 
 class KernelRow(NamedTuple):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from muse_plugin.analysis.reading import move_inputs
+from muse_plugin.analysis.load import move_inputs
 from muse_plugin.analysis.subject import MAX_TOKENS, Batches, Subject
 from muse_plugin.modules.attention_heads import AttentionHeads, Heads
 from muse_plugin.modules.disagreement import overlaps

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.analysis.result import Missing, Result
-from muse_plugin.atomic_files import open_atomically
-from muse_plugin.figures import import_matplotlib
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.results.figures import import_matplotlib
 
 REPORT_NAME = "report.html"
 NUMBERS_NAME = "numbers.json"

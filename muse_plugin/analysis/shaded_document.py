@@ -11,7 +11,7 @@ from torch import Tensor
 
 from muse_plugin.analysis.drawing import name_by_model
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import open_figure
+from muse_plugin.results.figures import open_figure
 
 _MOST_WORDS = 400  # of the picture
 _COLUMNS = 3

@@ -11,7 +11,7 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
-from muse_plugin.checkpoints.finding import find_checkpoint
+from muse_plugin.checkpoints.locate import find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 
 MAX_TOKENS = 4000  # of a batch, padding included

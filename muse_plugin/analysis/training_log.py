@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from muse_plugin.text_streams import iterate_lines
+from muse_plugin.files.text_streams import iterate_lines
 
 # Ours by fairseq's; other numbers, such as words per second, are passed over.
 MEASURES = {

@@ -11,7 +11,7 @@ from muse_plugin.analysis.attended_words import AXIS_LABELS, DEFINITION, RATIO, 
 from muse_plugin.analysis.drawing import label_words, name_by_model
 from muse_plugin.analysis.pooled_attention import Uses
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.figures import COLORS, GRID, open_figure
+from muse_plugin.results.figures import COLORS, GRID, open_figure
 
 _COLUMNS = 3
 _PANEL_WIDTH = 3.1  # inches

@@ -27,7 +27,7 @@ from muse_plugin.benchmark import (
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record, write_record
 from muse_plugin.benchmark.tables import format_table
-from muse_plugin.run_record import describe_run
+from muse_plugin.results.run_record import describe_run
 
 KINDS: dict[str, ModuleType] = {
     "train": training_speed,

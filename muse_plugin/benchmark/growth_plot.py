@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.benchmark.records import Record
-from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 # By panel, then by contestant: points (length, milliseconds per token).
 Curves = dict[str, dict[str, list[tuple[int, float]]]]

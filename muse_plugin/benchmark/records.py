@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.atomic_files import open_atomically
 from muse_plugin.benchmark.measurement import Measurement
+from muse_plugin.files.atomic_files import open_atomically
 
 _FORMAT = 1
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from muse_plugin.atomic_files import open_atomically
 from muse_plugin.benchmark import (
     attention_speed,
     conv_speed,
@@ -20,7 +19,8 @@ from muse_plugin.benchmark import (
 )
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.benchmark.tables import format_table
-from muse_plugin.figures import check_format, import_matplotlib
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.results.figures import check_format, import_matplotlib
 
 DESCRIPTION = "Write BENCHMARKS.md from what the other kinds of benchmark wrote with --json, on any machines."
 SECTIONS = {

@@ -29,8 +29,8 @@ import torch
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.logging import meters
 
-from muse_plugin.atomic_files import open_atomically
-from muse_plugin.models.torch_files import check_stored_whole, check_torch_file
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.pretrained.torch_files import check_stored_whole, check_torch_file
 
 # ---- guarded stand-ins for numpy -------------------------------------------------------------------------------------
 # numpy's own functions also build arrays of arbitrary objects, from which more could be called. These build numbers.

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.atomic_files import open_atomically
 from muse_plugin.evaluation import flags
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.evaluation_result import COMET, Evaluation, LengthScores, describe_evaluation
@@ -49,9 +48,10 @@ from muse_plugin.evaluation.text_forms import (
     make_forms,
     remove_subwords,
 )
-from muse_plugin.flag_checks import check_apart
-from muse_plugin.run_record import describe_run
-from muse_plugin.text_files import read_lines
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.text_files import read_lines
+from muse_plugin.results.run_record import describe_run
+from muse_plugin_command.flag_checks import check_apart
 
 _NOT_OPTIONS = ("output", "plot", "record", "record_file", "traceback")  # flags that change no number
 

@@ -10,7 +10,7 @@ from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, parse_bounds
 from muse_plugin.evaluation.scores import ON_WORDS, TITLES
 from muse_plugin.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, METHODS
 from muse_plugin.evaluation.text_forms import SUBWORD_CHOICES, check_language
-from muse_plugin.figures import check_format, import_matplotlib
+from muse_plugin.results.figures import check_format, import_matplotlib
 
 # Flag -> the flag without which it would do nothing.
 NEEDS = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.evaluation.scores import mean_and_deviation
-from muse_plugin.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 _BAR_COLOR = "#b8bec4"
 

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from muse_plugin.atomic_files import open_atomically
-from muse_plugin.bio_tags import is_bio_tag
 from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
-from muse_plugin.flag_checks import check_apart
-from muse_plugin.run_record import describe_run
-from muse_plugin.text_files import read_lines
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.text_files import read_lines
+from muse_plugin.results.run_record import describe_run
+from muse_plugin.text.bio_tags import is_bio_tag
+from muse_plugin_command.flag_checks import check_apart
 
 _RANKING_SIGNATURES = {"map": SIGNATURE, "mrr": SIGNATURE}
 _SIGNATURES = {"label": "labels", "tags": "tags", "numbers": "numbers"}

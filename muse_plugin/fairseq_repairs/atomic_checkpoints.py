@@ -24,8 +24,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from muse_plugin.atomic_files import open_atomically
 from muse_plugin.fairseq_repairs.repair import Repair, rebind
+from muse_plugin.files.atomic_files import open_atomically
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from fairseq import checkpoint_utils
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.fairseq_repairs.repair import Repair, rebind
-from muse_plugin.models.torch_files import check_stored_whole, check_torch_file
+from muse_plugin.pretrained.torch_files import check_stored_whole, check_torch_file
 
 _MARK = "_checks_memory"
 

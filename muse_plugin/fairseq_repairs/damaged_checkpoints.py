@@ -15,7 +15,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from muse_plugin.checkpoints.finding import Newest, find_damage, find_newest_whole
+from muse_plugin.checkpoints.locate import Newest, find_damage, find_newest_whole
 from muse_plugin.fairseq_repairs.repair import Repair
 
 logger = logging.getLogger(__name__)

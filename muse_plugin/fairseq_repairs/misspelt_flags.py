@@ -9,7 +9,7 @@ from typing import Any
 from fairseq import options
 
 from muse_plugin.fairseq_repairs.repair import Repair, rebind
-from muse_plugin.flag_suggestions import add_suggestions
+from muse_plugin_command.flag_suggestions import add_suggestions
 
 _MARK = "_proposes_flags"
 

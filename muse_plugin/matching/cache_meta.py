@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from muse_plugin import __version__
-from muse_plugin.atomic_files import open_atomically
+from muse_plugin.files.atomic_files import open_atomically
 
 FORMAT_VERSION = 1
 META_NAME = "meta.json"

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from muse_plugin.byte_pair_encoding import CODES_NAME
+from muse_plugin.inference.predict import LoadedModel
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.prediction.predict import LoadedModel
+from muse_plugin.text.byte_pair_encoding import CODES_NAME
 
 # Modules of a pair model that see vectors, not words; a model with others says so in an attribute ``scoring_modules``.
 _SCORING_MODULES = ("classifier", "matcher")

@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.atomic_files import open_atomically
-from muse_plugin.flag_checks import check_apart, check_positive
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.text_streams import check_streams, clean_line, iterate_lines, open_output
 from muse_plugin.matching.best_matches import Blocks, plan_blocks
 from muse_plugin.matching.encode import check_input
 from muse_plugin.matching.match_output import format_pair
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.matching.search import Finder, add_ranking_arguments, read_cache
 from muse_plugin.matching.vector_cache import VectorCache
-from muse_plugin.text_streams import check_streams, clean_line, iterate_lines, open_output
+from muse_plugin_command.flag_checks import check_apart, check_positive
 
 DESCRIPTION = (
     "Score pairs of sentences whose vectors are cached: those that a file names, one ID TAB ID a line, or with --all "

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.flag_checks import check_apart, check_positive
+from muse_plugin.files.text_streams import check_streams, open_output
 from muse_plugin.matching.best_matches import (
     DEFAULT_MEMORY,
     FIRST_STAGES,
@@ -36,7 +36,7 @@ from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_o
 from muse_plugin.matching.match_output import FORMATS, format_matches
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.matching.vector_cache import VectorCache
-from muse_plugin.text_streams import check_streams, open_output
+from muse_plugin_command.flag_checks import check_apart, check_positive
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,6 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.bert_weights import (
-    load_bert_weights,
-    parse_bert_sizes,
-    read_bert_sizes,
-    write_bert_sizes,
-)
 from muse_plugin.models.flag import flag as _flag
 from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.layer_numbers import parse_layer_numbers
@@ -38,6 +32,12 @@ from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
 from muse_plugin.modules.head_outputs import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens
+from muse_plugin.pretrained.bert_weights import (
+    load_bert_weights,
+    parse_bert_sizes,
+    read_bert_sizes,
+    write_bert_sizes,
+)
 
 CLASSIC = "classic"
 HEAD_POOLINGS = ("cls", "max", "mean")

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from muse_plugin.models.word_vectors import WidthError, WordVectors, average_character_ngrams, read_word_vectors
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.word_embedder import WordEmbedder
+from muse_plugin.pretrained.word_vectors import WidthError, WordVectors, average_character_ngrams, read_word_vectors
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """BERT's encoder: embedded word pieces, layers with their norms after the residual sums.
 
-Source: Devlin et al. 2019, arXiv:1810.04805. Parameters are read from files by ``models/bert_weights.py``.
+Source: Devlin et al. 2019, arXiv:1810.04805. Parameters are read from files by ``pretrained/bert_weights.py``.
 """
 
 from __future__ import annotations

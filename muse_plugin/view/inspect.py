@@ -1,6 +1,6 @@
 """One sentence to numbers: its translations with their scores, cross-attention and gates, ready for JSON.
 
-Search is that of ``translation/translate.py``, with the same model and generator; attention and gates are read as
+Search is that of ``inference/translate.py``, with the same model and generator; attention and gates are read as
 ``muse-plugin analyze`` reads them. ``server.py`` hands the result to the page.
 """
 
@@ -15,9 +15,9 @@ from torch import Tensor
 from muse_plugin.analysis.attention_sites import CROSS, find_sites
 from muse_plugin.analysis.gates import GateRow, read_gates
 from muse_plugin.analysis.layers import SIDES
-from muse_plugin.analysis.reading import MapObserver, read_corpus
-from muse_plugin.text_streams import clean_line
-from muse_plugin.translation.translate import CHARACTERS_PER_TOKEN, Translator
+from muse_plugin.analysis.load import MapObserver, read_corpus
+from muse_plugin.files.text_streams import clean_line
+from muse_plugin.inference.translate import CHARACTERS_PER_TOKEN, Translator
 
 # A picture of more tokens cannot be read, and its weights are millions of numbers.
 MAX_SOURCE_TOKENS = 120

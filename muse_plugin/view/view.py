@@ -8,11 +8,11 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from muse_plugin.checkpoints.finding import add_path_argument
-from muse_plugin.flag_checks import check_positive
-from muse_plugin.translation.text_pipeline import FILE_NAME
+from muse_plugin.checkpoints.locate import add_path_argument
+from muse_plugin.text.text_pipeline import FILE_NAME
 from muse_plugin.view.inspect import Inspector
 from muse_plugin.view.server import ADDRESS, ViewServer
+from muse_plugin_command.flag_checks import check_positive
 
 _LAST_WAIT = 10.0  # seconds for a running translation after Ctrl-C
 

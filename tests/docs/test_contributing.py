@@ -4,7 +4,7 @@ import re
 import textwrap
 
 import torch
-from helpers import REPOSITORY, assert_close
+from support.helpers import REPOSITORY, assert_close
 
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.layer_cache import LayerCache

@@ -2,7 +2,7 @@
 
 import re
 
-from helpers import REPOSITORY
+from support.helpers import REPOSITORY
 
 TABLE = REPOSITORY / "tests" / "reliability" / "README.md"
 

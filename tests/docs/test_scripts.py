@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import PACKAGE, REPOSITORY, run_command, run_python
+from support.helpers import PACKAGE, REPOSITORY, run_command, run_python
 
-from muse_plugin import cli
+from muse_plugin_command import cli
 
 SKIPPED_FOLDERS = {".git", ".venv", "runs", "build", "dist", "node_modules"}
 FENCED = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
@@ -73,7 +73,7 @@ def test_list_of_what_fairseq_needs_is_that_of_its_metadata():
 
 def test_pinned_fairseq_is_the_same_everywhere():
     (pin,) = re.findall(r'"(fairseq-fixed==[\d.]+)"', (REPOSITORY / "setup.py").read_text(encoding="utf-8"))
-    assert pin in (PACKAGE / "doctor.py").read_text(encoding="utf-8")
+    assert pin in (REPOSITORY / "muse_plugin_command" / "doctor.py").read_text(encoding="utf-8")
     assert pin.replace("==", " ") in (REPOSITORY / "scripts" / "requirements-fairseq.txt").read_text(encoding="utf-8")
     assert pin.split("==")[1] == importlib.metadata.version("fairseq-fixed")
 

@@ -5,8 +5,8 @@ import importlib.util
 
 import pytest
 import torch
-from dynamic_conv_cases import Case, check, differentiate
-from helpers import assert_close
+from support.dynamic_conv_cases import Case, check, differentiate
+from support.helpers import assert_close
 
 from muse_plugin.ops import dynamic_conv as op
 

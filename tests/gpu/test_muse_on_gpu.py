@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_close
-from reference import NAMES, load_reference
+from support.helpers import assert_close
+from support.reference import NAMES, load_reference
 
 pytestmark = pytest.mark.gpu
 

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 from fairseq import utils
-from helpers import assert_close
-from sentence_models import VARIANTS, build, make_input, make_sentences
+from support.helpers import assert_close
+from support.sentence_models import VARIANTS, build, make_input, make_sentences
 
 pytestmark = pytest.mark.gpu
 

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, recipe_environment
 
 from muse_plugin.benchmark.records import read_record
 

@@ -6,8 +6,8 @@ from itertools import chain
 import pytest
 import torch
 from fairseq.trainer import Trainer
-from fairseq_commands import SMALL, USER_DIR, generate, run, train
-from unit.tasks.bpe_dropout_data import make_text_and_data
+from support.bpe_dropout_data import make_text_and_data
+from support.fairseq_commands import SMALL, USER_DIR, generate, run, train
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 

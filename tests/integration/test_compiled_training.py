@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from fairseq_commands import SMALL, generate, make_data, train
-from helpers import assert_close
+from support.fairseq_commands import SMALL, generate, make_data, train
+from support.helpers import assert_close
 from torch._dynamo.utils import counters
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint

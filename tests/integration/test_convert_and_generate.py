@@ -5,8 +5,8 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq_commands import USER_DIR, run
-from reference import NAMES, load_reference
+from support.fairseq_commands import USER_DIR, run
+from support.reference import NAMES, load_reference
 
 from muse_plugin.checkpoints import authors_format
 

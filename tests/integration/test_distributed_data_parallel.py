@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import NAMES, load_reference
+from support.reference import NAMES, load_reference
 from torch.nn.parallel import DistributedDataParallel
 
 

@@ -5,19 +5,19 @@ import shutil
 
 import pytest
 import torch
-from bert_folders import make_bert
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq_cli.train import should_stop_early
-from fairseq_commands import train
-from helpers import assert_close
-from sentence_models import write_column, write_data
+from support.bert_folders import make_bert
+from support.fairseq_commands import train
+from support.helpers import assert_close
+from support.sentence_models import write_column, write_data
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.inference.predict import Predictor
 from muse_plugin.matching.explain import explain
 from muse_plugin.matching.pair_model import PairModel
-from muse_plugin.prediction.predict import Predictor
-from muse_plugin.sentence_data.text_settings import TextSettings
+from muse_plugin.text.text_settings import TextSettings
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = [f"w{number}" for number in range(16)]

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, recipe_environment
 
 QUICKSTART = REPOSITORY / "examples" / "quickstart"
 COLLECTION = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
@@ -148,7 +148,15 @@ def test_a_copied_model_folder_translates_odd_lines_from_anywhere(trial, tmp_pat
         "\x00\t",
     ]
     text = "\n".join(lines).encode() + b"\n\xff\xfe kaputt"
-    command = [sys.executable, "-m", "muse_plugin.cli", "translate", "--path", str(tmp_path / "copied"), "--cpu"]
+    command = [
+        sys.executable,
+        "-m",
+        "muse_plugin.cli",
+        "translate",
+        "--path",
+        str(tmp_path / "copied"),
+        "--cpu",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     finished = subprocess.run(
         [*command, "--beam", "1"],

@@ -11,8 +11,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, recipe_environment
 from sacremoses import MosesDetokenizer, MosesTokenizer
+from support.helpers import REPOSITORY, recipe_environment
 
 EXAMPLES = REPOSITORY / "examples"
 DATA = REPOSITORY.parent / "shared" / "data"

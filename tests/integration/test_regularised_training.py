@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from fairseq_commands import SMALL, generate, make_data, train
+from support.fairseq_commands import SMALL, generate, make_data, train
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 

@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 import torch
-from bert_folders import make_bert
 from fairseq.data import Dictionary
-from helpers import REPOSITORY, recipe_environment
-from translation_models import save_translation_model
+from support.bert_folders import make_bert
+from support.helpers import REPOSITORY, recipe_environment
+from support.translation_models import save_translation_model
 
 from muse_plugin.matching.pair_model import PairModel
 

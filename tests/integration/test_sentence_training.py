@@ -7,8 +7,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq_cli.train import should_stop_early
-from fairseq_commands import USER_DIR, run, train
-from sentence_models import MODELS, write_data
+from support.fairseq_commands import USER_DIR, run, train
+from support.sentence_models import MODELS, write_data
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 

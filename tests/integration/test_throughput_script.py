@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from helpers import REPOSITORY
+from support.helpers import REPOSITORY
 
 TINY = "--encoder-embed-dim 16 --encoder-layers 2 --encoder-attention-heads 4 --encoder-ffn-embed-dim 16 "
 TINY += "--word-embed-dim 16 --match-dim 8"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from fairseq_commands import SMALL, USER_DIR, generate, make_data, run, train
+from support.fairseq_commands import SMALL, USER_DIR, generate, make_data, run, train
 
 from muse_plugin.checkpoints.averaging import average_checkpoints
 from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically

@@ -5,7 +5,7 @@ import os
 import sys
 
 import pytest
-from helpers import PACKAGE, REPOSITORY, run_command, run_python
+from support.helpers import PACKAGE, REPOSITORY, run_command, run_python
 
 # Imports muse_plugin first if asked to, then does what fairseq's commands do with --user-dir, once per word given.
 PROGRAM = """
@@ -58,9 +58,7 @@ def test_user_dir_from_a_checkout():
 
 
 def test_user_dir_by_the_printed_path_from_another_folder(tmp_path):
-    printed = run_command(
-        [sys.executable, str(REPOSITORY / "scripts" / "muse_plugin_command" / "__init__.py"), "path"], cwd=tmp_path
-    )
+    printed = run_command([sys.executable, "-m", "muse_plugin_command", "path"], cwd=tmp_path)
     assert printed.returncode == 0
     check_registered(run_python(PROGRAM, "0", printed.stdout.strip(), cwd=tmp_path, env=make_env()))
 

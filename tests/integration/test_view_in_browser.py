@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, assert_close
-from unit.view.view_models import GATED, make_model_folder
+from support.helpers import REPOSITORY, assert_close
+from support.view_models import GATED, make_model_folder
 
 SENTENCE = "Wo ist der Zug?"
 MARKUP = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -20,8 +20,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-sh
 # As root a browser starts without its sandbox only; the rest keeps it from asking its maker's hosts for anything.
 BROWSER_FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 # Where the tests run in the background, Ctrl-C is ignored by all that they start.
-START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from muse_plugin import cli; "
-START += "sys.exit(cli.main(sys.argv[1:]))"
+START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+START += "from muse_plugin_command import cli; sys.exit(cli.main(sys.argv[1:]))"
 TIMEOUT = 120  # seconds, for a machine that is busy
 
 

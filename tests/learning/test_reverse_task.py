@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from fairseq_commands import generate, make_data, train
+from support.fairseq_commands import generate, make_data, train
 
 pytestmark = pytest.mark.slow
 TEST_SENTENCES = 100

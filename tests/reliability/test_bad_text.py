@@ -11,13 +11,14 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from translation_models import GERMAN, save_translation_model
+from support.translation_models import GERMAN, save_translation_model
 
-from muse_plugin import cli, text_streams
-from muse_plugin.line_by_line import answer_lines
-from muse_plugin.prediction.predict import Predictor
-from muse_plugin.text_streams import clean_line, iterate_lines
-from muse_plugin.translation.translate import Translator
+from muse_plugin.files import text_streams
+from muse_plugin.files.text_streams import clean_line, iterate_lines
+from muse_plugin.inference.line_by_line import answer_lines
+from muse_plugin.inference.predict import Predictor
+from muse_plugin.inference.translate import Translator
+from muse_plugin_command import cli
 
 # What a line may be made of, beside any character at all.
 PIECES = [

@@ -12,13 +12,13 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq_cli.train import should_stop_early
-from fairseq_commands import SMALL, make_data, train
-from helpers import assert_close, save_checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fairseq_commands import SMALL, make_data, train
+from support.helpers import assert_close, save_checkpoint
 
 from muse_plugin import fairseq_repairs
-from muse_plugin.checkpoints.finding import find_damage, find_newest_whole
+from muse_plugin.checkpoints.locate import find_damage, find_newest_whole
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 
 fairseq_repairs.apply()

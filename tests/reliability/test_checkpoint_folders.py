@@ -7,12 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import assert_close, save_checkpoint
+from support.helpers import assert_close, save_checkpoint
 
-from muse_plugin import cli, text_files
 from muse_plugin.checkpoints import averaging
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.evaluation import evaluate
+from muse_plugin.files import text_files
+from muse_plugin_command import cli
 
 COMPLAINT = "checkpoints must not vanish while they are averaged, but {} is gone, perhaps removed by a training with "
 

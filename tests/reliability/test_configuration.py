@@ -9,18 +9,19 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.models import build_model
-from fairseq_commands import USER_DIR, make_data
-from helpers import REPOSITORY
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from muse_models import build
-from sentence_models import build as build_sentence_model
-from sentence_models import make_task
+from support.fairseq_commands import USER_DIR, make_data
+from support.helpers import REPOSITORY
+from support.muse_models import build
+from support.sentence_models import build as build_sentence_model
+from support.sentence_models import make_task
 
-from muse_plugin import cli, fairseq_repairs
+from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.fairseq_repairs import misspelt_flags
-from muse_plugin.flag_suggestions import SuggestingParser
+from muse_plugin_command import cli
+from muse_plugin_command.flag_suggestions import SuggestingParser
 
 # ---- misspelt flags -----------------------------------------------------------------------------------------------
 

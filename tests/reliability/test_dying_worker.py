@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fairseq_commands import SMALL, USER_DIR, make_data
-from helpers import REPOSITORY
+from support.fairseq_commands import SMALL, USER_DIR, make_data
+from support.helpers import REPOSITORY
 
 SECONDS_TO_END = 60  # after the death; about 4 on a busy machine. The others have 30 to end before they are killed
 SECONDS_TO_START = 280

@@ -16,10 +16,10 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, build_model
 from fairseq.models.transformer import TransformerModelBase
-from helpers import assert_close
 from omegaconf import OmegaConf
-from reference import make_dictionary
-from sentence_models import make_input, make_sentences, make_task
+from support.helpers import assert_close
+from support.reference import make_dictionary
+from support.sentence_models import make_input, make_sentences, make_task
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 

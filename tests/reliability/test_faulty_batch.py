@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
-from fairseq_commands import SMALL, make_data, train
+from support.fairseq_commands import SMALL, make_data, train
 from torch import nn
 
 from muse_plugin import fairseq_repairs

@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_close
-from muse_models import PAD, SYMBOLS, both, build
+from support.helpers import assert_close
+from support.muse_models import PAD, SYMBOLS, both, build
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin.modules.attention import attend

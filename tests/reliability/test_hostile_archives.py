@@ -15,8 +15,8 @@ import threading
 import zipfile
 
 import pytest
-from helpers import REPOSITORY, run_command
-from memory_limit import limited_memory
+from support.helpers import REPOSITORY, run_command
+from support.memory_limit import limited_memory
 
 MEBIBYTE = 1 << 20
 

@@ -6,17 +6,18 @@ import struct
 import pytest
 import torch
 from fairseq.data import Dictionary
-from helpers import REPOSITORY
-from memory_limit import limited_memory
-from sentence_models import write_data
+from support.helpers import REPOSITORY
+from support.memory_limit import limited_memory
+from support.sentence_models import write_data
 
-from muse_plugin import cli, text_files
-from muse_plugin.checkpoints.finding import find_newest_whole
+from muse_plugin.checkpoints.locate import find_newest_whole
 from muse_plugin.fairseq_repairs import checkpoint_bombs
+from muse_plugin.files import text_files
 from muse_plugin.matching.cache_writer import check_folder
-from muse_plugin.sentence_data.text_settings import load_text_settings
 from muse_plugin.tasks.sentences.columns import load_column
-from muse_plugin.translation.text_pipeline import TextPipeline
+from muse_plugin.text.text_pipeline import TextPipeline
+from muse_plugin.text.text_settings import load_text_settings
+from muse_plugin_command import cli
 
 BOMB = 150 << 20
 

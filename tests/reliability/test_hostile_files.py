@@ -16,27 +16,27 @@ import struct
 import zipfile
 from pathlib import Path
 
-import fairseq_commands
 import pytest
 import torch
 from fairseq.data import Dictionary
-from helpers import PACKAGE, REPOSITORY, run_python
-from memory_limit import limited_memory
 from omegaconf import OmegaConf
-from translation_models import save_translation_model
+from support import fairseq_commands
+from support.helpers import PACKAGE, REPOSITORY, run_python
+from support.memory_limit import limited_memory
+from support.translation_models import save_translation_model
 
-from muse_plugin import cli
-from muse_plugin.byte_pair_encoding import BytePairEncoding
 from muse_plugin.checkpoints.safe_loading import ALLOWED, load_checkpoint
 from muse_plugin.matching.cache_meta import IDS_NAME, META_NAME, VECTORS_NAME, CacheMeta, write_meta
 from muse_plugin.matching.vector_cache import VectorCache
-from muse_plugin.models import word_vectors
-from muse_plugin.models.bert_weights import load_bert_weights, read_bert_sizes
-from muse_plugin.models.word_vectors import read_word_vectors
 from muse_plugin.modules.bert_encoder import BertEncoder
-from muse_plugin.sentence_data import corpus_formats
-from muse_plugin.sentence_data.corpus_formats import parse_format
-from muse_plugin.sentence_data.vocabulary import load_dictionary
+from muse_plugin.preparation import corpus_formats
+from muse_plugin.preparation.corpus_formats import parse_format
+from muse_plugin.preparation.vocabulary import load_dictionary
+from muse_plugin.pretrained import word_vectors
+from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
+from muse_plugin.pretrained.word_vectors import read_word_vectors
+from muse_plugin.text.byte_pair_encoding import BytePairEncoding
+from muse_plugin_command import cli
 
 MEBIBYTE = 1 << 20
 BOMB = 150 * MEBIBYTE  # more than limited_memory allows
@@ -445,7 +445,7 @@ def test_what_is_no_file_is_not_read(tmp_path, name, what):
 def bert_parameters():
     encoder = BertEncoder(read_sizes())
     names = {}
-    from muse_plugin.models import bert_weights
+    from muse_plugin.pretrained import bert_weights
 
     state = encoder.state_dict()
     for ours, parts in bert_weights._list_parts(1).items():
@@ -455,7 +455,7 @@ def bert_parameters():
 
 
 def read_sizes():
-    from muse_plugin.models.bert_weights import parse_bert_sizes
+    from muse_plugin.pretrained.bert_weights import parse_bert_sizes
 
     return parse_bert_sizes(json.dumps(SIZES))
 

@@ -15,11 +15,12 @@ import traceback
 from pathlib import Path
 
 import pytest
-from translation_models import GERMAN, save_translation_model
+from support.translation_models import GERMAN, save_translation_model
 
-from muse_plugin import cli, partial_output
-from muse_plugin.translation import translate
-from muse_plugin.translation.translate import Translator
+from muse_plugin.inference import resumable_output as partial_output
+from muse_plugin.inference import translate
+from muse_plugin.inference.translate import Translator
+from muse_plugin_command import cli
 
 LINES = 33
 BUFFER = 4

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fairseq_commands import SMALL, USER_DIR, make_data
-from helpers import REPOSITORY, assert_close
-from sentence_models import write_data
+from support.fairseq_commands import SMALL, USER_DIR, make_data
+from support.helpers import REPOSITORY, assert_close
+from support.sentence_models import write_data
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 

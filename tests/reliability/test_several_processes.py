@@ -21,10 +21,10 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.configs import DistributedTrainingConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY, build_model
-from fairseq_commands import SMALL, USER_DIR, make_data
-from helpers import REPOSITORY, assert_close, run_command, save_checkpoint
 from omegaconf import OmegaConf
-from sentence_models import MODELS, TRUNK, make_task, write_column, write_data
+from support.fairseq_commands import SMALL, USER_DIR, make_data
+from support.helpers import REPOSITORY, assert_close, run_command, save_checkpoint
+from support.sentence_models import MODELS, TRUNK, make_task, write_column, write_data
 
 from muse_plugin.fairseq_repairs import several_cpu_processes
 
@@ -122,7 +122,7 @@ def make_folders(folder):
     made["tags"] = write_data(folder / "tags", splits)
     made["translation"] = make_translation(folder / "translation.pt", pieces)
     if is_possible("head_wise_match"):
-        from bert_folders import make_bert
+        from support.bert_folders import make_bert
 
         made["bert"] = folder / "bert"
         make_bert(made["bert"], vocab_size=len(pieces) - 4, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -14,13 +14,13 @@ import traceback
 from pathlib import Path
 
 import fairseq_cli.train
-import muse_models
 import torch
 import torch._dynamo  # which the first optimizer would import: seconds
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
+from support import muse_models
 from torch.distributed.fsdp import fully_shard
 
 import muse_plugin

@@ -4,7 +4,7 @@ import importlib.util
 from importlib import metadata
 
 import pytest
-from helpers import REPOSITORY
+from support.helpers import REPOSITORY
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from muse_plugin.byte_pair_encoding import count_merges
+from muse_plugin.text.byte_pair_encoding import count_merges
 
 SAMPLE_LINES = 1000
 # In the sample, of all pieces: more unknown ones, or more words that end in "@@", cannot be by accident.

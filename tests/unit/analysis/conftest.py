@@ -2,13 +2,13 @@
 
 from functools import cached_property
 
-import helpers
 import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq_commands import SMALL, make_data
-from sentence_models import write_data
+from support import helpers
+from support.fairseq_commands import SMALL, make_data
+from support.sentence_models import write_data
 from torch import nn
 
 WORDS = "a good film bad story indeed the plot of it was rather thin but fun $5 <i>".split()

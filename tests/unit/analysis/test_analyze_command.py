@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
-from muse_plugin import cli
 from muse_plugin.analysis import analyze_bert, report
 from muse_plugin.analysis.analyze_model import analyze
 from muse_plugin.analysis.attention_sites import find_sites
@@ -19,6 +18,7 @@ from muse_plugin.analysis.subject import (
     load_subject,
     name_words,
 )
+from muse_plugin_command import cli
 
 ALL = ["gates", "kernels", "attention", "allocation", "directions", "words", "pooling"]
 FIGURES = ["attention_distance", "concentration", "distance_distribution"]

@@ -2,11 +2,10 @@
 
 from types import SimpleNamespace
 
-import muse_models
 import pytest
-import sentence_models
 import torch
-from helpers import assert_close
+from support import muse_models, sentence_models
+from support.helpers import assert_close
 from torch import nn
 
 from muse_plugin.analysis.attention_sites import find_sites, watch_sites

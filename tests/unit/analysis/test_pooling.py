@@ -5,15 +5,13 @@ import io
 import json
 import math
 
-import muse_models
 import numpy as np
 import pytest
-import sentence_models
 import torch
-from helpers import assert_close
-from reference import make_dictionary
+from support import muse_models, sentence_models
+from support.helpers import assert_close
+from support.reference import make_dictionary
 
-from muse_plugin import cli
 from muse_plugin.analysis import attended_words, head_similarity, report, shaded_document, word_weights
 from muse_plugin.analysis.attended_words import AttendedRow, ClassRow
 from muse_plugin.analysis.pooled_attention import (
@@ -32,6 +30,7 @@ from muse_plugin.analysis.subject import choose_sentences, load_subject
 from muse_plugin.analysis.word_weights import WordWeightRow
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import penalize
+from muse_plugin_command import cli
 
 ATOL = 1e-6  # float32 weights, sums in float64
 MODELS = ["lama", "structured", "pooled_pairs"]

@@ -1,14 +1,13 @@
 """One pass over batches: what is added up does not depend on how sentences are put together, nor on padding."""
 
-import muse_models
 import pytest
-import sentence_models
 import torch
-from helpers import assert_close
+from support import muse_models, sentence_models
+from support.helpers import assert_close
 
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.directions import DirectionObserver, find_directions
-from muse_plugin.analysis.reading import AttentionObserver, KernelObserver, MapObserver, read_corpus
+from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
 from muse_plugin.modules.kernel_weights import find_kernels
 
 ATOL = 2e-5  # float32, other sizes of batches

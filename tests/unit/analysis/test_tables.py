@@ -2,12 +2,11 @@
 
 import math
 
-import muse_models
 import numpy as np
 import pytest
-import sentence_models
 import torch
-from helpers import assert_close
+from support import muse_models, sentence_models
+from support.helpers import assert_close
 
 from muse_plugin.analysis import (
     allocation,
@@ -24,7 +23,7 @@ from muse_plugin.analysis.attention_statistics import REACH
 from muse_plugin.analysis.concentration import ConcentrationRow
 from muse_plugin.analysis.drawing import label_words
 from muse_plugin.analysis.gates import GateRow
-from muse_plugin.analysis.reading import AttentionObserver, KernelObserver, MapObserver, read_corpus
+from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
 from muse_plugin.modules.attention_weights import record_attention
 
 

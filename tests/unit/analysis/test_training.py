@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from fairseq.logging.progress_bar import JsonProgressBar, SimpleProgressBar
 
-from muse_plugin import cli
 from muse_plugin.analysis import analyze_training
 from muse_plugin.analysis.analyze_training import name_runs
 from muse_plugin.analysis.training_log import TrainingRow, read_run
+from muse_plugin_command import cli
 
 INNER = [
     {"loss": 9.5, "nll_loss": 9.25, "ppl": 608.87, "wps": 1e6, "num_updates": 2, "lr": 0.001, "gnorm": 2.5},

@@ -6,12 +6,12 @@ from argparse import Namespace
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
-from muse_plugin import cli
 from muse_plugin.benchmark import benchmark, report, sentence_speed, window_speed
 from muse_plugin.benchmark.records import read_record
 from muse_plugin.modules import attention
+from muse_plugin_command import cli
 
 TINY = ["--rounds", "2", "--threads", "1"]
 KINDS = {
@@ -171,9 +171,9 @@ def test_bad_flags_are_refused_before_anything_is_measured(words, sentence, caps
 
 
 def test_the_record_names_the_command_and_the_machine(tmp_path):
-    from helpers import REPOSITORY, run_python
+    from support.helpers import REPOSITORY, run_python
 
-    code = "import sys; sys.argv[0] = 'muse-plugin'; from muse_plugin import cli; sys.exit(cli.main())"
+    code = "import sys; sys.argv[0] = 'muse-plugin'; from muse_plugin_command import cli; sys.exit(cli.main())"
     words = ["benchmark", "loss", *KINDS["loss"], *TINY, "--json", str(tmp_path / "a.json")]
     result = run_python(code, *words, cwd=REPOSITORY)
     assert result.returncode == 0, result.stderr

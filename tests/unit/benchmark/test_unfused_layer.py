@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from helpers import assert_close
-from muse_models import build
+from support.helpers import assert_close
+from support.muse_models import build
 
 from muse_plugin.benchmark.unfused_layer import unfuse_
 

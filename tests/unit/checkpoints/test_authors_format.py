@@ -9,8 +9,8 @@ from argparse import ArgumentParser, Namespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from helpers import assert_close
-from reference import NAMES, STATE_ATOL, load_reference
+from support.helpers import assert_close
+from support.reference import NAMES, STATE_ATOL, load_reference
 
 from muse_plugin.checkpoints.authors_format import add_arguments, convert_checkpoint, run
 from muse_plugin.models.muse import MuseModel, MuseSimpleModel

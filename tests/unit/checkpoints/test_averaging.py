@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import assert_close, save_checkpoint
+from support.helpers import assert_close, save_checkpoint
 
 from muse_plugin.checkpoints import averaging
 from muse_plugin.checkpoints.averaging import average_checkpoints, select_checkpoints

@@ -7,7 +7,7 @@ import torch
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.models import build_model
-from reference import make_dictionary
+from support.reference import make_dictionary
 
 import muse_plugin  # noqa: F401  (registers models and criterions)
 

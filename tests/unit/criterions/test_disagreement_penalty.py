@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from helpers import assert_close
-from sentence_models import build, make_input, make_sentences, make_task
+from support.helpers import assert_close
+from support.sentence_models import build, make_input, make_sentences, make_task
 
 from muse_plugin.modules.disagreement import attention_overlap, vector_similarity
 

@@ -9,8 +9,8 @@ from fairseq import options
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 from fairseq.models import FairseqDecoder, FairseqEncoder, FairseqEncoderDecoderModel
-from helpers import assert_close
-from reference import make_dictionary
+from support.helpers import assert_close
+from support.reference import make_dictionary
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

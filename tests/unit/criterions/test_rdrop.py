@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 NAME = "label_smoothed_cross_entropy_with_rdrop"
 PAD = 1

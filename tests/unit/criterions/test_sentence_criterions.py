@@ -11,8 +11,8 @@ import pytest
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from helpers import assert_close
-from sentence_models import build, make_input, make_sentences, make_task
+from support.helpers import assert_close
+from support.sentence_models import build, make_input, make_sentences, make_task
 from torch import nn
 
 from muse_plugin.criterions import class_counts

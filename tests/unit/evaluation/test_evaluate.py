@@ -8,8 +8,8 @@ import pytest
 import sacrebleu
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from muse_plugin import cli
 from muse_plugin.evaluation.report import shorten_names
+from muse_plugin_command import cli
 
 SOURCES = [
     "die Katze saß auf der Matte .",

@@ -4,8 +4,8 @@ import re
 import sys
 from pathlib import Path
 
-import fairseq_commands
 import pytest
+from support import fairseq_commands
 
 from muse_plugin.evaluation import generation
 from muse_plugin.evaluation.generation import PACKAGE_FOLDER, GenerationSettings, infer_languages, make_command

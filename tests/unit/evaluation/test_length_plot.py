@@ -3,7 +3,7 @@ import sys
 import pytest
 
 from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
-from muse_plugin.figures import import_matplotlib
+from muse_plugin.results.figures import import_matplotlib
 
 LABELS = ["1-15", "16-30", "31-45", ">45"]
 COUNTS = [3200, 1100, 12, 0]

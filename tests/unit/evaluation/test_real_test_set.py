@@ -4,7 +4,7 @@ import gzip
 import random
 
 import pytest
-from helpers import REPOSITORY
+from support.helpers import REPOSITORY
 
 FOLDER = REPOSITORY.parent / "shared" / "data" / "iwslt14-de-en"
 

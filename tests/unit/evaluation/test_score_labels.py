@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from muse_plugin import cli
 from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
 from muse_plugin.evaluation.ranking_scores import score_ranking
+from muse_plugin_command import cli
 
 
 def write(path, kind, said, true, lengths=None):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from helpers import save_checkpoint
+from support.helpers import save_checkpoint
 
 from muse_plugin.fairseq_repairs.damaged_checkpoints import _choose_together
 

@@ -2,16 +2,16 @@
 
 from functools import cached_property
 
-import helpers
 import pytest
 import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from support import helpers
 from torch import nn
 
-from muse_plugin import cli
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.pair_model import PairModel
+from muse_plugin_command import cli
 
 WORDS = "a good film bad story indeed the plot of it was rather thin but fun".split()
 

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
+from muse_plugin.inference.predict import LoadedModel, load_sentence_model
 from muse_plugin.matching.fingerprint import encoder_parameters, fingerprint_encoder, fingerprint_vectors
 from muse_plugin.models.head_wise_match_translation import HeadWiseMatchTranslationConfig
-from muse_plugin.prediction.predict import LoadedModel, load_sentence_model
-from muse_plugin.sentence_data.text_settings import TextSettings
+from muse_plugin.text.text_settings import TextSettings
 
 
 @pytest.fixture

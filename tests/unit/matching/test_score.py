@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
-from muse_plugin import cli
 from muse_plugin.matching.best_matches import Blocks
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.score import score_all, score_rows
 from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin_command import cli
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.matching import cache_meta, cache_writer
 from muse_plugin.matching.cache_meta import CacheMeta, read_meta, require_meta

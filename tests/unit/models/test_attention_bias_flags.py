@@ -6,8 +6,8 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
-from helpers import assert_close
-from muse_models import both, build, built, logits_of, make_pair
+from support.helpers import assert_close
+from support.muse_models import both, build, built, logits_of, make_pair
 
 from muse_plugin.models.attention_bias_flags import parse_scales
 from muse_plugin.models.muse_config import MuseConfig, flat_flags, layer_plans, parse_stages

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from fairseq.models import build_model
 from fairseq.sequence_generator import SequenceGenerator
-from helpers import assert_close
-from muse_models import (
+from omegaconf import OmegaConf
+from support.helpers import assert_close
+from support.muse_models import (
     PAD,
     SMALL,
     SYMBOLS,
@@ -27,8 +28,7 @@ from muse_models import (
     make_sentence,
     train_once,
 )
-from omegaconf import OmegaConf
-from reference import make_dictionary
+from support.reference import make_dictionary
 from torch._dynamo.utils import counters
 
 from muse_plugin.models.muse_config import MuseConfig

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from helpers import assert_close
-from muse_models import build, logits_of, make_batch, make_pair, make_sentence
+from support.helpers import assert_close
+from support.muse_models import build, logits_of, make_batch, make_pair, make_sentence
 from torch._dynamo.utils import counters
 
 from muse_plugin.models import muse

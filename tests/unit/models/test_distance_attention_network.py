@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from fairseq import options
 from fairseq.models import MODEL_REGISTRY
-from helpers import assert_close
-from sentence_models import SYMBOLS, build, make_input, make_sentences, make_task
+from support.helpers import assert_close
+from support.sentence_models import SYMBOLS, build, make_input, make_sentences, make_task
 from torch import nn
 
 from muse_plugin.models.directional_attention_network import DirectionalAttentionNetworkModel

@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import build_model
-from helpers import assert_close
-from sentence_models import SYMBOLS, TRUNK, make_input, make_sentences, make_task
+from support.helpers import assert_close
+from support.sentence_models import SYMBOLS, TRUNK, make_input, make_sentences, make_task
 
 from muse_plugin.modules.head_outputs import find_head_sources
 
@@ -112,7 +112,7 @@ def test_levels_are_those_layers_of_all(model, levels, chosen):
 
 
 def test_bert_must_have_a_position_for_every_word_piece_of_the_longest_text(tmp_path):
-    from bert_folders import make_bert
+    from support.bert_folders import make_bert
 
     make_bert(tmp_path, vocab_size=BERT_SIZES["vocab_size"])  # 16 positions
     for max_words, fits in ((14, True), (15, False)):

@@ -7,10 +7,10 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.models import build_model
-from helpers import assert_close, save_checkpoint
-from muse_models import EOS, PAD, SMALL, SYMBOLS
-from reference import make_dictionary
-from sentence_models import make_input, make_task
+from support.helpers import assert_close, save_checkpoint
+from support.muse_models import EOS, PAD, SMALL, SYMBOLS
+from support.reference import make_dictionary
+from support.sentence_models import make_input, make_task
 
 from muse_plugin.modules.attention import SelfAttention
 

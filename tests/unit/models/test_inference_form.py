@@ -11,9 +11,9 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from helpers import assert_close
-from muse_models import ATOL, EOS, SYMBOLS, build, built, lengths_of, logits_of, make_pair
-from reference import make_dictionary
+from support.helpers import assert_close
+from support.muse_models import ATOL, EOS, SYMBOLS, build, built, lengths_of, logits_of, make_pair
+from support.reference import make_dictionary
 
 from muse_plugin.modules.parallel_layer import ParallelLayer
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import MODEL_REGISTRY, build_model
-from helpers import assert_close
-from reference import make_dictionary
-from sentence_models import build, make_input, make_sentences, make_task
+from support.helpers import assert_close
+from support.reference import make_dictionary
+from support.sentence_models import build, make_input, make_sentences, make_task
 from torch import nn
 
 from muse_plugin.models.document_presets import DOCUMENT_PRESETS

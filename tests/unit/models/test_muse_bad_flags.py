@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq.models import build_model
-from helpers import PACKAGE, run_command
-from reference import make_dictionary
+from support.helpers import PACKAGE, run_command
+from support.reference import make_dictionary
 
 from muse_plugin.models.muse_config import DECODER_BRANCHES, ENCODER_BRANCHES, parse_kernel_sizes
 

@@ -22,7 +22,7 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
-from reference import make_dictionary
+from support.reference import make_dictionary
 
 from muse_plugin.models.muse import MuseModel, MuseSimpleModel, PlainTransformerModel
 from muse_plugin.models.muse_config import MuseConfig

@@ -4,8 +4,8 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.sequence_generator import SequenceGenerator
-from helpers import assert_close
-from reference import ATTENTION_ATOL, GRADIENT_RTOL, LOSS_RTOL, NAMES, SCORE_ATOL, STATE_ATOL, load_reference
+from support.helpers import assert_close
+from support.reference import ATTENTION_ATOL, GRADIENT_RTOL, LOSS_RTOL, NAMES, SCORE_ATOL, STATE_ATOL, load_reference
 
 PAD = 1
 

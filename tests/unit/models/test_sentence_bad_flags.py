@@ -5,7 +5,7 @@ from argparse import Namespace
 
 import pytest
 from fairseq.models import build_model
-from sentence_models import MODELS, TRUNK, build, make_task
+from support.sentence_models import MODELS, TRUNK, build, make_task
 
 TRANSFORMERS = ("multi_scale_transformer", "sentence_transformer", "sentence_muse")
 

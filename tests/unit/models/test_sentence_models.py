@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
-from helpers import assert_close
-from sentence_models import (
+from support.helpers import assert_close
+from support.sentence_models import (
     MODELS,
     PAD,
     SYMBOLS,

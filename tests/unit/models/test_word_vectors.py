@@ -7,10 +7,10 @@ import re
 import numpy
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
-from muse_plugin.models import word_vectors
-from muse_plugin.models.word_vectors import (
+from muse_plugin.pretrained import word_vectors
+from muse_plugin.pretrained.word_vectors import (
     average_character_ngrams,
     list_character_ngrams,
     read_word_vectors,

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.attention_bias import (

@@ -1,10 +1,10 @@
 """Recorded attention weights: applied to the values, they give what the encoder's heads say."""
 
-import muse_models
 import pytest
 import torch
-from helpers import assert_close
-from sentence_models import build, make_input, make_sentences
+from support import muse_models
+from support.helpers import assert_close
+from support.sentence_models import build, make_input, make_sentences
 
 from muse_plugin.modules.attention import CrossAttention
 from muse_plugin.modules.attention_weights import (

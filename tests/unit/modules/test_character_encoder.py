@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.character_encoder import CHARACTER_ENCODERS, CharacterEncoder
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import attention_overlap, penalize, vector_similarity

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 from torch import nn
 
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock, MaskedAttention

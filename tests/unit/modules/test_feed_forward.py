@@ -1,7 +1,7 @@
 """The feed-forward branch: by hand, on its own slice and on the shared values."""
 
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.feed_forward import FeedForward

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules import head_match
 from muse_plugin.modules.head_match import HeadWiseMatch, Match, VectorMatch

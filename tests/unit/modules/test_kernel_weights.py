@@ -1,9 +1,9 @@
 """Kernels as they are shown, applied by slow loops, give what convolutions return; means leave padding out."""
 
-import muse_models
 import pytest
 import torch
-from helpers import assert_close
+from support import muse_models
+from support.helpers import assert_close
 
 from muse_plugin.modules.kernel_weights import MeanKernel, find_kernels, list_offsets, watch_kernels
 

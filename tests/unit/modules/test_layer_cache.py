@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.layer_cache import BLOCK, LayerCache, group_rows
 

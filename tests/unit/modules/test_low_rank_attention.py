@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.low_rank_attention import LowRankAttention
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.pair_features import PAIR_FEATURES, pair_features
 

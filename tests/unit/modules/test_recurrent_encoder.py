@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.sentence_pooling import POOLINGS, SentencePooling
 from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 from torch import nn
 
 from muse_plugin.modules.source_to_token import SourceToToken

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 from torch import nn
 
 from muse_plugin.modules.attention import CrossAttention, SelfAttention

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.structured_attention import StructuredAttention
 

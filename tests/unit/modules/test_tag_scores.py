@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.modules.tag_scores import TagScores
 

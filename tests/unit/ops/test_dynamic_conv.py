@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from dynamic_conv_cases import Case, check, differentiate, slow_dynamic_conv
-from helpers import REPOSITORY, assert_close, run_python
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.dynamic_conv_cases import Case, check, differentiate, slow_dynamic_conv
+from support.helpers import REPOSITORY, assert_close, run_python
 
 from muse_plugin.ops import dynamic_conv as op
 from muse_plugin.ops import dynamic_conv_cpu

@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 import torch
-from dynamic_conv_cases import Case, differentiate
-from helpers import assert_close
+from support.dynamic_conv_cases import Case, differentiate
+from support.helpers import assert_close
 
 from muse_plugin.ops import dynamic_conv_fairseq
 from muse_plugin.ops.dynamic_conv import dynamic_conv

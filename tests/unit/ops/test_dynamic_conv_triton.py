@@ -8,8 +8,8 @@ import os
 
 import pytest
 import torch
-from dynamic_conv_cases import Case, check, differentiate
-from helpers import REPOSITORY, assert_close, run_python
+from support.dynamic_conv_cases import Case, check, differentiate
+from support.helpers import REPOSITORY, assert_close, run_python
 
 from muse_plugin.ops import dynamic_conv as op
 from muse_plugin.ops.dynamic_conv import dynamic_conv

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.ops import packed_linear
 from muse_plugin.ops.packed_linear import PackedLinear

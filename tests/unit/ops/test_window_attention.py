@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import assert_close
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin.ops import dynamic_conv_cpu

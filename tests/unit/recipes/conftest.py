@@ -3,7 +3,7 @@
 import importlib.util
 
 import pytest
-from helpers import REPOSITORY
+from support.helpers import REPOSITORY
 
 
 def load(name):

@@ -7,7 +7,7 @@ import tarfile
 import zipfile
 
 import pytest
-from helpers import REPOSITORY, run_command
+from support.helpers import REPOSITORY, run_command
 
 TOOL = REPOSITORY / "examples" / "recipe" / "corpus.py"
 

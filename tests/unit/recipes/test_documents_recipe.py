@@ -15,10 +15,10 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
-from muse_plugin.sentence_data import prepare_text
+from muse_plugin.preparation import prepare_text
 
 RECIPE = REPOSITORY / "examples" / "documents"
 NAMES = ("lama_context", "lama", "lama_encoder", "structured_attention", "bigru", "cnn", "transformer", "average")

@@ -9,7 +9,7 @@ import threading
 from collections import namedtuple
 
 import pytest
-from helpers import REPOSITORY, run_command
+from support.helpers import REPOSITORY, run_command
 
 TOOL = REPOSITORY / "examples" / "recipe" / "download.py"
 CONTENT = bytes(range(256)) * 500

@@ -5,8 +5,8 @@ import io
 
 import numpy
 import pytest
-from helpers import REPOSITORY
 from PIL import Image
+from support.helpers import REPOSITORY
 
 GALLERY = REPOSITORY / "examples" / "gallery"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from fairseq import options
-from helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
-from muse_plugin.sentence_data import prepare_text
+from muse_plugin.preparation import prepare_text
 
 RECIPE = REPOSITORY / "examples" / "head_wise_match"
 NLI_HEADER = "gold_label\tsentence1_binary_parse\tsentence1\tsentence2\tpairID\n"

@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, recipe_environment
 
 
 @pytest.fixture

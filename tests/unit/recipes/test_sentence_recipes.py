@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
 

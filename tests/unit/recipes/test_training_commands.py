@@ -9,8 +9,8 @@ import torch
 from fairseq import optim, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
-from helpers import REPOSITORY, recipe_environment
-from reference import make_dictionary
+from support.helpers import REPOSITORY, recipe_environment
+from support.reference import make_dictionary
 from torch import nn
 
 import muse_plugin  # noqa: F401  (registers the models)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import pytest
-from helpers import PACKAGE
+from support.helpers import PACKAGE, REPOSITORY
 
 
 class Floor(NamedTuple):
@@ -25,49 +25,34 @@ def floor(rooms, others=None):
     return Floor(frozenset(rooms.split()), None if others is None else frozenset(others.split()))
 
 
-BELOW = "models modules ops"
+BELOW = "models modules ops pretrained"
 FLOORS = {
+    "files": floor("", "tqdm"),
+    "text": floor("files", "subword_nmt sacremoses tokenizers fairseq"),
+    "results": floor("files", "torch matplotlib"),
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
-    "models": floor("modules ops"),
-    "tasks": floor("bio_tags byte_pair_encoding"),
+    "pretrained": floor("modules"),
+    "models": floor("modules ops pretrained"),
+    "tasks": floor("text"),
     "criterions": floor("ops"),
-    "checkpoints": floor(f"atomic_files {BELOW}"),
+    "checkpoints": floor(f"files {BELOW}"),
+    "preparation": floor(f"files text {BELOW}"),
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
-    "translation": floor(
-        f"atomic_files byte_pair_encoding line_by_line moses_words partial_output text_streams checkpoints {BELOW}"
-    ),
-    "sentence_data": floor(f"atomic_files bio_tags byte_pair_encoding moses_words text_files text_streams {BELOW}"),
-    "prediction": floor(
-        "atomic_files byte_pair_encoding flag_checks line_by_line partial_output text_streams checkpoints "
-        f"sentence_data {BELOW}"
-    ),
-    "matching": floor(
-        f"atomic_files byte_pair_encoding flag_checks figures text_streams checkpoints sentence_data prediction {BELOW}"
-    ),
-    "evaluation": floor(f"atomic_files bio_tags figures flag_checks run_record text_files {BELOW}"),
-    "benchmark": floor(f"atomic_files figures run_record criterions {BELOW}"),
-    "analysis": floor(f"atomic_files flag_checks figures run_record text_streams checkpoints sentence_data {BELOW}"),
-    "view": floor("flag_checks text_streams checkpoints translation analysis"),
+    "inference": floor(f"files text checkpoints {BELOW}"),
+    "matching": floor(f"files text results checkpoints inference {BELOW}"),
+    "evaluation": floor(f"files text results {BELOW}"),
+    "benchmark": floor(f"files results criterions {BELOW}"),
+    "analysis": floor(f"files text results checkpoints {BELOW}"),
+    "view": floor("files text checkpoints inference analysis"),
+    "fairseq_repairs": floor("files checkpoints models pretrained warning_filters"),
     # Files of the package itself.
     "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
     "cli": floor("", ""),
-    "doctor": floor("", "fairseq"),  # in its second process; test_doctor runs it where fairseq is missing
     "warning_filters": floor(""),
-    "atomic_files": floor("", ""),
-    "bio_tags": floor("", ""),
-    "flag_checks": floor("", ""),
-    "byte_pair_encoding": floor("", "subword_nmt"),
-    "line_by_line": floor("flag_checks partial_output text_streams", "tqdm"),
-    "partial_output": floor("atomic_files", ""),
-    "moses_words": floor("text_streams", "sacremoses"),
-    "text_files": floor("", "tqdm"),
-    "text_streams": floor("atomic_files", ""),
-    "figures": floor("atomic_files"),
-    "run_record": floor("", "torch"),
-    "fairseq_repairs": floor("atomic_files checkpoints flag_suggestions models warning_filters"),
-    "flag_suggestions": floor("", ""),
 }
+COMMAND = "muse_plugin_command"  # the sibling package: the standard library alone, but for the second process of doctor
+COMMAND_IMPORTS = {"doctor": {"fairseq"}}  # test_doctor runs it where fairseq is missing
 # The standard library is open to all, but for these: modules get numbers, not command lines.
 FORBIDDEN_STANDARD = {"ops": {"argparse"}, "modules": {"argparse"}}
 
@@ -121,12 +106,26 @@ def is_allowed(rules: Floor, room: str, name: str, package: str, relative: Path)
         return relative.stem == "tag_scores"  # an optional package, asked for in one place
     if top == "triton" and room == "ops":
         return relative.stem.endswith("_triton")  # kernels have files of their own
+    if top == COMMAND:
+        return room == "cli" or rest.split(".")[0] in ("flag_checks", "flag_suggestions")
     return rules.others is None or top in rules.others
 
 
 def test_imports_point_downwards():
     violations, count = find_violations(PACKAGE)
     assert count >= 20, f"only {count} files were found under {PACKAGE}"
+    assert not violations, "\n".join(violations)
+
+
+def test_the_command_needs_only_the_standard_library():
+    violations = []
+    files = sorted((REPOSITORY / COMMAND).rglob("*.py"))
+    assert len(files) >= 4
+    for path in files:
+        for line, name in find_imports(path, COMMAND):
+            top = name.partition(".")[0]
+            if top != COMMAND and top not in sys.stdlib_module_names and top not in COMMAND_IMPORTS.get(path.stem, ()):
+                violations.append(f"{path.name}:{line}: {COMMAND} must not import {name}")
     assert not violations, "\n".join(violations)
 
 
@@ -151,9 +150,8 @@ def test_imports_point_downwards():
         ("tasks/a.py", "from muse_plugin.criterions import loss", "muse_plugin.criterions.loss"),
         ("tasks/a.py", "from muse_plugin.models.muse import MuseModel", "muse_plugin.models.muse.MuseModel"),
         ("checkpoints/a.py", "from muse_plugin.evaluation import bleu", "muse_plugin.evaluation.bleu"),
-        ("evaluation/a.py", "from muse_plugin.cli import main", "muse_plugin.cli.main"),
+        ("evaluation/a.py", "from muse_plugin_command.cli import main", "muse_plugin_command.cli.main"),
         ("cli.py", "import torch", "torch"),
-        ("doctor.py", "def f():\n    import torch", "torch"),
     ],
 )
 def test_a_wrong_import_is_named(tmp_path, file, code, name):
@@ -175,7 +173,7 @@ def test_right_imports_pass_and_an_unknown_folder_does_not(tmp_path):
         "modules/a.py": "from muse_plugin.ops.a import f\nfrom . import b",
         "models/a.py": "import fairseq\nfrom ..modules import a",
         "tasks/a.py": "from muse_plugin import __version__\nimport fairseq",
-        "cli.py": "import argparse",
+        "cli.py": "import argparse\nimport muse_plugin_command",
     }.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(code)

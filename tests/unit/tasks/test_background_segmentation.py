@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 from subword_nmt.apply_bpe import BPE
-from unit.tasks.bpe_dropout_data import learn_codes, read_pairs
+from support.bpe_dropout_data import learn_codes, read_pairs
 
 from muse_plugin.tasks.bpe_dropout import background
 from muse_plugin.tasks.bpe_dropout.background import BackgroundSegmenter, EpochSegmentation, Side

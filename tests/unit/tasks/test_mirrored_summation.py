@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.tasks import TASK_REGISTRY
-from helpers import assert_close
+from support.helpers import assert_close
 
 from muse_plugin.tasks.mirrored_summation import MirroredSummationConfig, MuseMirroredSummationTask
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
-from helpers import assert_close
-from sentence_models import dictionary_of, spell, write_column, write_data
+from support.helpers import assert_close
+from support.sentence_models import dictionary_of, spell, write_column, write_data
 
 from muse_plugin.tasks.sentence_classification import MuseSentenceClassificationTask, SentenceClassificationConfig
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence

@@ -16,7 +16,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
-from unit.tasks.bpe_dropout_data import make_text_and_data
+from support.bpe_dropout_data import make_text_and_data
 
 from muse_plugin.tasks.bpe_dropout import resegmented_pairs
 from muse_plugin.tasks.translation_with_bpe_dropout import TranslationWithBpeDropoutTask

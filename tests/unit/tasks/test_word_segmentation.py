@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 from fairseq.data import Dictionary
-from helpers import REPOSITORY, run_python
 from subword_nmt import apply_bpe
-from unit.tasks.bpe_dropout_data import learn_codes, read_pairs
+from support.bpe_dropout_data import learn_codes, read_pairs
+from support.helpers import REPOSITORY, run_python
 
 from muse_plugin.tasks.bpe_dropout import word_segmentation
 from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter

@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from helpers import assert_close
-from unit.view.view_models import ENGLISH, GATED, GERMAN, MAX_SOURCE_POSITIONS, make_model_folder
+from support.helpers import assert_close
+from support.view_models import ENGLISH, GATED, GERMAN, MAX_SOURCE_POSITIONS, make_model_folder
 
 from muse_plugin.analysis.gates import read_gates
 from muse_plugin.checkpoints.model_loading import build_model, read_state
-from muse_plugin.translation import translate
-from muse_plugin.translation.text_pipeline import TextPipeline
+from muse_plugin.inference import translate
+from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.view import inspect
 from muse_plugin.view.inspect import Inspector
 

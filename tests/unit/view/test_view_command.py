@@ -10,10 +10,10 @@ import webbrowser
 
 import pytest
 
-from muse_plugin import cli
 from muse_plugin.view import view
 from muse_plugin.view.inspect import Inspector
 from muse_plugin.view.server import ViewServer
+from muse_plugin_command import cli
 
 TIMEOUT = 20
 

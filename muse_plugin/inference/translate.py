@@ -1,0 +1,277 @@
+"""``muse-plugin translate``: raw sentences in, plain translations out, one line for each line and in the same order.
+
+The folder given by ``--path`` holds all that is needed: a checkpoint, the dictionaries ``dict.<language>.txt`` and the
+text pipeline (see ``text/text_pipeline.py``). Loading and beam search are fairseq's own; this file joins them to raw
+text and sees to it that no line, however odd, ends the run.
+"""
+
+import argparse
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Optional, Union
+
+import torch
+from fairseq import checkpoint_utils, tasks, utils
+from torch import Tensor
+
+from muse_plugin import __version__
+from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
+from muse_plugin.checkpoints.model_loading import read_state
+from muse_plugin.files.text_streams import clean_line
+from muse_plugin.inference.line_by_line import (
+    Line,
+    add_stream_arguments,
+    answer_lines,
+    check_stream_arguments,
+    run_until_stopped,
+)
+from muse_plugin.inference.resumable_output import fingerprint_file
+from muse_plugin.text.text_pipeline import FILE_NAME, TextPipeline
+
+logger = logging.getLogger(__name__)
+
+BUFFER_SIZE = 1000  # lines read before the first is translated, unless the input is a terminal
+
+# A line is cut to this many characters for each token the model can read before it is tokenised: tokenisation of a
+# long line without words takes quadratic time, and ordinary text has four to six characters a token.
+CHARACTERS_PER_TOKEN = 20
+
+# Longest output in tokens: this times the source length plus this many.
+MAX_LENGTH_FACTOR = 1.5
+MAX_LENGTH_EXTRA = 30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin translate`` on ``parser``."""
+    parser.description = "Translate raw text, one sentence a line, from standard input to standard output."
+    add_path_argument(parser)
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
+    )
+    add_stream_arguments(parser)
+    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
+    parser.add_argument(
+        "--lenpen",
+        type=float,
+        default=1.0,
+        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=4000,
+        help="most source tokens translated at once, padding included (default: 4000)",
+    )
+    parser.add_argument("--batch-size", type=int, default=64, help="most sentences translated at once (default: 64)")
+    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Translates the lines of the input; the body of ``muse-plugin translate``.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
+    """
+    _check_arguments(args)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
+    return run_until_stopped(lambda: _translate(args))
+
+
+def _translate(args: argparse.Namespace) -> None:
+    translator = Translator.load(
+        args.path,
+        data=args.data,
+        beam=args.beam,
+        lenpen=args.lenpen,
+        max_tokens=args.max_tokens,
+        batch_size=args.batch_size,
+        cpu=args.cpu,
+    )
+    answer_lines(
+        translator.translate_lines,
+        args.input,
+        args.output,
+        BUFFER_SIZE,
+        lambda: _describe(args, translator),
+        args.restart,
+    )
+
+
+def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, Any]:
+    """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
+    checkpoint = find_checkpoint(args.path)
+    folder = checkpoint.parent if args.data is None else args.data
+    pipeline = translator.pipeline
+    names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
+    flags = ("beam", "lenpen", "max_tokens", "batch_size")
+    return {
+        "the command": "translate",
+        "muse_plugin": __version__,
+        "torch": str(torch.__version__),
+        "the device": "GPU" if translator.use_cuda else "CPU",
+        "a checkpoint of": fingerprint_file(checkpoint),
+        **{f"a {name} of": fingerprint_file(folder / name) for name in names},  # the last has a hash of the BPE codes
+        **{f"--{name.replace('_', '-')}": getattr(args, name) for name in flags},
+    }
+
+
+class Translator:
+    """A model with its task and text pipeline, ready to translate raw lines.
+
+    Args:
+        model: a fairseq encoder-decoder.
+        task: the translation task with the dictionaries of ``model``.
+        pipeline: the text pipeline that ``model`` was trained with.
+        beam: beam size.
+        lenpen: exponent of the length by which the score of a hypothesis is divided.
+        max_tokens: most source tokens in a batch, padding included; a longer sentence makes a batch of its own.
+        batch_size: most sentences in a batch.
+        cpu: if false, a GPU is used when there is one.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        task: Any,
+        pipeline: TextPipeline,
+        beam: int = 5,
+        lenpen: float = 1.0,
+        max_tokens: int = 4000,
+        batch_size: int = 64,
+        cpu: bool = False,
+    ) -> None:
+        self.task = task
+        self.pipeline = pipeline
+        self.max_tokens = max_tokens
+        self.batch_size = batch_size
+        self.use_cuda = torch.cuda.is_available() and not cpu
+        limits = utils.resolve_max_positions(task.max_positions(), model.max_positions())  # type: ignore[operator]
+        self.max_source_tokens = limits[0]
+        if self.use_cuda:
+            model.cuda()
+        model.eval()
+        model.make_generation_fast_(beamable_mm_beam_size=beam, need_attn=False)  # type: ignore[operator]
+        settings = argparse.Namespace(beam=beam, lenpen=lenpen, max_len_a=MAX_LENGTH_FACTOR, max_len_b=MAX_LENGTH_EXTRA)
+        self.models = [model]
+        self.generator = task.build_generator(self.models, settings)
+
+    @classmethod
+    def load(cls, path: Union[str, Path], data: Optional[Union[str, Path]] = None, **settings: Any) -> "Translator":
+        """Loads a checkpoint with its dictionaries and text pipeline.
+
+        Args:
+            path: a checkpoint, or a folder with one (see ``finding.CHECKPOINT_NAMES``).
+            data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
+            **settings: the remaining arguments of the class.
+
+        Raises:
+            FileNotFoundError: if the checkpoint, a dictionary or the text pipeline is missing.
+            ValueError: if one of them is damaged or does not fit the others.
+        """
+        checkpoint = find_checkpoint(Path(path))
+        folder = checkpoint.parent if data is None else Path(data)
+        pipeline = TextPipeline.load(folder)
+        for lang in (pipeline.source_lang, pipeline.target_lang):
+            dictionary = folder / f"dict.{lang}.txt"
+            if not dictionary.is_file():
+                raise FileNotFoundError(
+                    f"the dictionary {dictionary} does not exist; copy it from the folder that fairseq-preprocess "
+                    "wrote, or name that folder by --data."
+                )
+        model, task = _load_model(checkpoint, folder, pipeline)
+        return cls(model, task, pipeline, **settings)
+
+    def translate_lines(self, lines: Sequence[Line]) -> list[str]:
+        """Translates raw lines; the result has as many, in the same order, and none of them holds a line break."""
+        encoded = {
+            position: tokens for position, line in enumerate(lines) if (tokens := self._encode(line)) is not None
+        }
+        translations = [""] * len(lines)
+        for positions in self._make_batches(encoded):
+            for position, tokens in zip(positions, self._search([encoded[p] for p in positions]), strict=True):
+                translations[position] = self.pipeline.decode(self.task.target_dictionary.string(tokens))
+        return translations
+
+    def _encode(self, line: Line) -> Optional[Tensor]:
+        """Token ids of a line with the end-of-sentence mark, or None if the line is blank."""
+        text = clean_line(line.text)
+        is_cut = len(text) > CHARACTERS_PER_TOKEN * self.max_source_tokens
+        if is_cut:
+            text = text[: CHARACTERS_PER_TOKEN * self.max_source_tokens]
+        tokens = self.pipeline.encode_source(text).split()
+        if len(tokens) >= self.max_source_tokens:  # one place is for the end-of-sentence mark
+            tokens = tokens[: self.max_source_tokens - 1]
+            is_cut = True
+        if is_cut:
+            logger.warning(
+                "line %d is longer than the %d tokens that the model can read; only its beginning was translated.",
+                line.number,
+                self.max_source_tokens,
+            )
+        if not tokens:
+            return None
+        ids: Tensor = self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False)
+        return ids.long()
+
+    def _make_batches(self, encoded: dict[int, Tensor]) -> Iterator[list[int]]:
+        """Yields groups of keys of ``encoded``, sentences of similar length together."""
+        batch: list[int] = []
+        for position in sorted(encoded, key=lambda position: len(encoded[position])):
+            longest = len(encoded[position])  # ascending order: the newest is the longest
+            if batch and (len(batch) == self.batch_size or longest * (len(batch) + 1) > self.max_tokens):
+                yield batch
+                batch = []
+            batch.append(position)
+        if batch:
+            yield batch
+
+    def _search(self, sentences: list[Tensor]) -> list[Tensor]:
+        """The best hypothesis of each sentence, as token ids."""
+        dataset = self.task.build_dataset_for_inference(sentences, [len(sentence) for sentence in sentences])
+        sample = dataset.collater([dataset[i] for i in range(len(sentences))])
+        if self.use_cuda:
+            sample = utils.move_to_cuda(sample)
+        hypotheses = self.task.inference_step(self.generator, self.models, sample)
+        best: dict[int, Tensor] = {}
+        for index, beam in zip(sample["id"].tolist(), hypotheses, strict=True):
+            best[index] = beam[0]["tokens"].cpu()
+        return [best[i] for i in range(len(sentences))]
+
+
+def _load_model(checkpoint: Path, folder: Path, pipeline: TextPipeline) -> tuple[torch.nn.Module, Any]:
+    state = read_state(checkpoint, {"data": str(folder)})
+    settings = state["args"] if state.get("args") is not None else state["cfg"]["task"]
+    for side in ("source_lang", "target_lang"):
+        trained, given = getattr(settings, side, None), getattr(pipeline, side)
+        if trained is not None and trained != given:
+            raise ValueError(
+                f"the text pipeline must have the languages of the model, but {checkpoint} was trained with {side} "
+                f"'{trained}' and {folder / FILE_NAME} has '{given}'; name the model's own folder by --data."
+            )
+        setattr(settings, side, given)
+    try:
+        task = tasks.setup_task(settings)
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the dictionaries in {folder} must be those that {checkpoint} was trained with, but loading the model "
+            f"gave: {' '.join(str(error).split())[:250]} ...; name the folder of the right dictionaries by --data."
+        ) from error
+    return model, task
+
+
+def _check_arguments(args: argparse.Namespace) -> None:
+    for name in ("beam", "max_tokens", "batch_size"):
+        if getattr(args, name) < 1:
+            raise ValueError(
+                f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}; leave it out for the "
+                "default."
+            )
+    check_stream_arguments(args)

@@ -1,1 +1,0 @@
-"""Labels, numbers and tags for raw text."""

@@ -1,0 +1,98 @@
+"""From the examples of a file to words and checked labels: where text settings and the rules for labels meet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from muse_plugin.preparation.corpus_formats import CorpusFormat, Example
+from muse_plugin.preparation.label_dictionary import check_label, check_number
+from muse_plugin.preparation.tag_sequences import check_bio
+from muse_plugin.text.text_settings import TextSettings
+
+
+class Sentence(NamedTuple):
+    """One example, ready to be written.
+
+    Attributes:
+        sides: the words of its text, or of its two texts; none is empty.
+        labels: its label or number, or the tag of each word.
+        lines: the line in the file of each label.
+    """
+
+    sides: tuple[list[str], ...]
+    labels: list[str]
+    lines: tuple[int, ...]
+
+
+class SentenceReader:
+    """Reads the sentences of files of one format.
+
+    Args:
+        corpus_format: how the files are written.
+        settings: how text becomes words, and whether labels are numbers.
+        check_tags: whether tags must be BIO.
+        repair_tags: see ``tag_sequences.check_bio``.
+        skip_empty: whether an example with an empty text is passed over; otherwise it is refused.
+
+    Attributes:
+        skipped: examples passed over so far.
+        repaired: tags changed so far.
+    """
+
+    def __init__(
+        self,
+        corpus_format: CorpusFormat,
+        settings: TextSettings,
+        check_tags: bool = False,
+        repair_tags: bool = False,
+        skip_empty: bool = False,
+    ) -> None:
+        self._format = corpus_format
+        self._settings = settings
+        self._check_label = check_number if settings.numbers else check_label
+        self._check_tags = check_tags
+        self._repair_tags = repair_tags
+        self._skip_empty = skip_empty
+        self.skipped = 0
+        self.repaired = 0
+
+    def read(self, path: Path, flag: str) -> Iterator[Sentence]:
+        """Yields the sentences of a file.
+
+        Args:
+            path: the file.
+            flag: what names it on the command line, for messages.
+
+        Raises:
+            FileNotFoundError: if there is no such file.
+            ValueError: if a line is not as it must be, or no sentence is left; the sentence names file and line.
+        """
+        count = 0
+        for example in self._format.read(path, flag):
+            sides = self._split(example)
+            if all(sides):
+                count += 1
+                yield Sentence(sides, self._check_labels(example, path), example.lines)
+            elif self._skip_empty:
+                self.skipped += 1
+            else:
+                which = "text" if len(sides) == 1 else ("first text", "second text")[sides.index([])]
+                raise ValueError(
+                    f"each example needs a text, but the {which} in line {example.lines[0]} of {path} is empty; "
+                    "correct the file or give --empty skip."
+                )
+        if not count:
+            raise ValueError(f"{flag} must name a file with examples, but {path} has none; check how it was made.")
+
+    def _split(self, example: Example) -> tuple[list[str], ...]:
+        if example.words:
+            return (self._settings.clean_words(example.words),)
+        return tuple(map(self._settings.split_words, example.texts))
+
+    def _check_labels(self, example: Example, path: Path) -> list[str]:
+        pairs = zip(example.labels, example.lines, strict=True)
+        labels = [self._check_label(label, line, path) for label, line in pairs]
+        if self._check_tags:
+            labels, repaired = check_bio(labels, example.lines, path, self._repair_tags)
+            self.repaired += repaired
+        return labels

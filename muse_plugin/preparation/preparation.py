@@ -1,0 +1,279 @@
+"""The steps of ``muse-plugin prepare-text``, from files of examples to a filled folder."""
+
+import argparse
+import dataclasses
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, Union
+
+from fairseq.data import Dictionary
+from torch import Tensor
+
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.text_files import iterate_lines
+from muse_plugin.preparation.corpus_formats import CorpusFormat
+from muse_plugin.preparation.label_dictionary import build_label_dictionary, check_known, check_several
+from muse_plugin.preparation.labelled_sentences import SentenceReader
+from muse_plugin.preparation.split_files import Counts, SplitFiles, count_split, count_tokens, iterate_tokens
+from muse_plugin.preparation.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
+from muse_plugin.preparation.vocabulary import (
+    Share,
+    binarise,
+    build_dictionary,
+    list_words,
+    load_dictionary,
+    measure_share,
+)
+from muse_plugin.preparation.word2vec import choose_settings, train_word_vectors
+from muse_plugin.pretrained.word_vectors import read_word_vectors, write_word_vectors
+from muse_plugin.text.byte_pair_encoding import CODES_NAME
+from muse_plugin.text.text_settings import TextSettings, save_text_settings
+from muse_plugin.text.word_pieces import VOCABULARY_NAME, build_piece_dictionary
+
+
+def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
+    """Returns (name of the split, file, flag that names it) of all files, the training split first."""
+    files = [("train", args.train, "--train")]
+    if args.valid:
+        files.append(("valid", args.valid, "--valid"))
+    return files + [(f"test{i or ''}", path, "--test") for i, path in enumerate(args.test)]
+
+
+def parse_part(text: str) -> Union[float, int]:
+    """Reads the value of ``--valid-from-train``.
+
+    Returns:
+        A share (float, between 0 and 1) or a number of sentences (int, at least 1).
+
+    Raises:
+        ValueError: if it is neither.
+    """
+    if re.fullmatch(r"[1-9][0-9]*", text):
+        return int(text)
+    if re.fullmatch(r"0?\.[0-9]+", text) and float(text) > 0:
+        return float(text)
+    raise ValueError(
+        f"--valid-from-train must be a share between 0 and 1, such as 0.1, or a number of sentences, but got {text!r}."
+    )
+
+
+class _Split(NamedTuple):
+    files: SplitFiles
+    counts: Counts
+
+
+class Preparation:
+    """One run: the steps in their order, and the lines of the report that they add.
+
+    Args:
+        args: the flags of the command, checked.
+        corpus_format: how its files are written.
+        settings: of the data set; its splits and vocabulary are filled in at the end.
+        earlier: settings of the data set whose dictionaries are used, if there is one.
+        folder: an empty folder to fill.
+    """
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        corpus_format: CorpusFormat,
+        settings: TextSettings,
+        earlier: Optional[TextSettings],
+        folder: Path,
+    ) -> None:
+        self.args = args
+        if args.bpe_codes:  # new text is cut with them, wherever the translation model is by then
+            shutil.copyfile(args.bpe_codes, folder / CODES_NAME)
+            settings = dataclasses.replace(settings, vocabulary_folder=folder)
+        self.settings = settings
+        self.earlier = earlier
+        self.folder = folder
+        self.reader = SentenceReader(
+            corpus_format, settings, args.tags == "bio", args.bad_tags == "repair", args.empty == "skip"
+        )
+        self.report: list[str] = []
+
+    def run(self) -> list[str]:
+        """Fills the folder.
+
+        Returns:
+            The lines of the report.
+
+        Raises:
+            ValueError: if a line of a file is not as it must be.
+            FileNotFoundError: if an earlier dictionary is missing.
+        """
+        text_folder = self.folder / "text"
+        text_folder.mkdir()
+        splits = [_Split(files, count_split(files)) for files in self._write_text(text_folder)]
+        # Labels first: what is wrong with them is found before the long steps.
+        self._write_labels([split.files for split in splits])
+        words = self._write_inputs(splits)
+        if self.args.characters:
+            self._write_characters([split.files for split in splits])
+        if self.args.word_vectors:
+            self._write_vectors(words, splits, *self._read_vectors(words, splits))
+        elif self.args.word2vec:
+            self._write_vectors(words, splits, *self._train_vectors(words, splits[0].files))
+        shutil.rmtree(text_folder)
+        self._write_settings(words, splits)
+        return self.report
+
+    def _write_text(self, folder: Path) -> list[SplitFiles]:
+        sides = range(2 if self.settings.pair else 1)
+        keys = (*(f"input{i}" for i in sides), "label", *(f"characters{i}" for i in sides if self.args.characters))
+        splits = []
+        for name, path, flag in list_files(self.args):
+            split = SplitFiles(folder, name, path, keys)
+            split.write(self.reader.read(path, flag))
+            splits.append(split)
+        if self.args.valid_from_train:
+            part = parse_part(self.args.valid_from_train)
+            splits.insert(1, splits[0].move_part("valid", part, self.args.seed))
+        if self.reader.skipped:
+            self.report.append(f"skipped {self.reader.skipped:,} examples with an empty text")
+        if self.reader.repaired:
+            self.report.append(f"repaired {self.reader.repaired:,} tags that continued nothing: I-X became B-X")
+        return splits
+
+    def _write_labels(self, splits: list[SplitFiles]) -> None:
+        folder = self.folder / "label"
+        folder.mkdir()
+        if self.settings.numbers:
+            for split in splits:
+                shutil.copyfile(split.path("label"), folder / f"{split.name}.label")
+            values = [float(tokens[0]) for tokens in iterate_tokens(splits[0].path("label"))]
+            self.report.append(describe_numbers(values))
+            return
+        counts = count_tokens([splits[0].path("label")])
+        if self.earlier:
+            dictionary, where = load_dictionary(self.args.dict_from / "label" / "dict.txt"), str(self.args.dict_from)
+        else:
+            dictionary, where = build_label_dictionary(counts), "the training split"
+        known = dictionary.symbols[dictionary.nspecial :]
+        for split in splits:
+            check_known(split.first_lines, known, split.source, where)
+        check_several(known, splits[0].source)
+        dictionary.save(str(folder / "dict.txt"))
+        for split in splits:
+            binarise(split.path("label"), dictionary, folder / split.name)
+        self.report.append(describe_labels({label: counts[label] for label in known}, self.settings.tags))
+
+    def _write_inputs(self, splits: list[_Split]) -> Dictionary:
+        dictionary = self._choose_dictionary(splits)
+        self._binarise("input", dictionary, [split.files for split in splits])
+        unknown_ids = {dictionary.unk(), dictionary.index(self.settings.unknown_piece or dictionary.unk_word)}
+        unknown = {
+            split.files.name: measure_share(split.counts.words, lambda word: dictionary.index(word) in unknown_ids)
+            for split in splits
+        }
+        counts = {split.files.name: split.counts for split in splits}
+        self.report += describe_splits(counts, unknown, self.settings.pair)
+        self.report.append(f"vocabulary: {len(list_words(dictionary)):,} words, {len(dictionary):,} rows")
+        return dictionary
+
+    def _choose_dictionary(self, splits: list[_Split]) -> Dictionary:
+        if self.earlier:
+            return load_dictionary(self.args.dict_from / "input0" / "dict.txt")
+        if self.settings.tokenizer == "wordpiece":
+            source, copy = self.args.bert_dir / VOCABULARY_NAME, self.folder / VOCABULARY_NAME
+            shutil.copyfile(source, copy)  # new text is cut with it, wherever the model of BERT is by then
+            return build_piece_dictionary(copy)
+        if self.args.dictionary:
+            return load_dictionary(self.args.dictionary, "--dictionary")
+        counted = splits if self.args.vocabulary_from == "all" else splits[:1]
+        total: Counter[str] = sum((split.counts.words for split in counted), Counter())
+        return build_dictionary(total, self.args.threshold, self.args.max_words)
+
+    def _write_characters(self, splits: list[SplitFiles]) -> None:
+        if self.earlier:
+            dictionary = load_dictionary(self.args.dict_from / "characters0" / "dict.txt")
+        else:
+            dictionary = build_dictionary(count_tokens(splits[0].inputs("characters")))
+        self._binarise("characters", dictionary, splits)
+        self.report.append(f"characters: {len(list_words(dictionary)):,}, {len(dictionary):,} rows")
+
+    def _binarise(self, kind: str, dictionary: Dictionary, splits: list[SplitFiles]) -> None:
+        for i in range(2 if self.settings.pair else 1):
+            key = f"{kind}{i}"
+            (self.folder / key).mkdir()
+            dictionary.save(str(self.folder / key / "dict.txt"))
+            for split in splits:
+                binarise(split.path(key), dictionary, self.folder / key / split.name)
+
+    def _read_vectors(self, dictionary: Dictionary, splits: list[_Split]) -> tuple[dict[str, int], Tensor]:
+        """Vectors of the file, and the row of each word that has one, be it in the vocabulary or not."""
+        vocabulary = list_words(dictionary)
+        everything = dict.fromkeys(vocabulary)
+        for split in splits:
+            everything.update(dict.fromkeys(split.counts.words))
+        everything.pop(dictionary.unk_word, None)  # in a text it stands for any word
+        rows = {word: row for row, word in enumerate(everything)}
+        vectors, found = read_word_vectors(self.args.word_vectors, rows)
+        rows = {word: row for word, row in rows.items() if found[row]}
+        if not any(word in rows for word in vocabulary):
+            raise ValueError(
+                f"--word-vectors must have vectors for words of the vocabulary, but {self.args.word_vectors} has none "
+                f"of {len(vocabulary)}, such as {vocabulary[0]!r}; choose another file, or give --lower-case if its "
+                "words are lower-cased."
+            )
+        return rows, vectors
+
+    def _train_vectors(self, dictionary: Dictionary, train: SplitFiles) -> tuple[dict[str, int], Tensor]:
+        """Vectors learned from the training text, and the row of each word that has one."""
+        vocabulary = list_words(dictionary)
+
+        def iterate_texts() -> Iterator[list[str]]:
+            for path in train.inputs():
+                yield from iterate_tokens(path)
+            for path in self.args.word2vec_text or ():
+                for _, line in iterate_lines(path, "--word2vec-text"):
+                    yield self.settings.split_words(line)
+
+        settings = choose_settings(self.args)
+        learned = train_word_vectors(iterate_texts, self.args.word2vec, settings)
+        rows = {word: row for row, word in enumerate(learned.words)}
+        if not any(word in rows for word in vocabulary):
+            raise ValueError(
+                f"--word2vec must learn vectors for words of the vocabulary, but none of {len(vocabulary)}, such as "
+                f"{vocabulary[0]!r}, is frequent enough in the text; lower --word2vec-min-count."
+            )
+        self.report.append(
+            f"word2vec: {len(rows):,} words, learned from {learned.running:,} words in {settings['epochs']} epochs"
+        )
+        return rows, learned.vectors
+
+    def _write_vectors(
+        self, dictionary: Dictionary, splits: list[_Split], rows: dict[str, int], vectors: Tensor
+    ) -> None:
+        vocabulary = list_words(dictionary)
+        kept = [word for word in vocabulary if word in rows]
+        with open_atomically(self.folder / "word_vectors.txt") as file:
+            write_word_vectors(file, kept, vectors[[rows[word] for word in kept]])
+        shares: dict[str, Share] = {
+            split.files.name: measure_share(split.counts.words, rows.__contains__) for split in splits
+        }
+        self.report += describe_coverage(shares, len(kept), len(vocabulary), vectors.shape[1])
+
+    def _write_settings(self, words: Dictionary, splits: list[_Split]) -> None:
+        source = VOCABULARY_NAME if self.settings.tokenizer == "wordpiece" else self.args.vocabulary_from
+        if self.args.dictionary:
+            source = self.args.dictionary.name
+        vocabulary: dict[str, Any] = {
+            "threshold": self.earlier.vocabulary["threshold"] if self.earlier else self.args.threshold,
+            "size": len(words),
+            "from": "earlier" if self.earlier else source,
+        }
+        described: dict[str, dict[str, Union[int, str]]] = {
+            split.files.name: {
+                "sentences": split.counts.sentences,
+                "words": split.counts.running,
+                "file": split.files.source.name,
+            }
+            for split in splits
+        }
+        settings = dataclasses.replace(self.settings, splits=described, vocabulary=vocabulary)
+        save_text_settings(settings, self.folder)

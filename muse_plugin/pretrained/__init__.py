@@ -1,0 +1,1 @@
+"""Readers of what others trained: word vectors, torch files, BERT."""

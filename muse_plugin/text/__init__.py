@@ -1,0 +1,1 @@
+"""From raw text to tokens and back. Nothing here knows torch."""

@@ -1,0 +1,28 @@
+"""The command ``muse-plugin``: a package of its own, since importing ``muse_plugin`` imports fairseq: seconds.
+
+Nothing here imports torch, fairseq or ``muse_plugin`` before a sub-command does its work.
+"""
+
+import os
+import sys
+
+INTERRUPTED, BROKEN_PIPE = 128 + 2, 128 + 13  # what a shell reports for SIGINT and SIGPIPE
+
+
+def main() -> int:
+    """Runs the command line of this process.
+
+    Returns:
+        The exit code. Ctrl-C and a reader that has seen enough, such as ``head``, end it without a traceback.
+    """
+    from muse_plugin_command import cli
+
+    try:
+        code = cli.main()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        return BROKEN_PIPE
+    return code

@@ -1,0 +1,155 @@
+"""One command, ``muse-plugin``, with sub-commands that are imported only when they are asked for.
+
+Nothing but the standard library is imported here: importing ``muse_plugin`` imports fairseq, which takes seconds and is
+impossible on the machine where ``muse-plugin doctor`` is needed most.
+
+To add a sub-command, add a line to ``COMMANDS``. Its module defines ``add_arguments(parser)`` and ``run(args) -> int``.
+"""
+
+import argparse
+import errno
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, Optional
+
+from muse_plugin_command.flag_suggestions import SuggestingParser
+
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1] / "muse_plugin"
+
+# What a sub-command raises to tell the user something; any other exception is a defect and keeps its traceback.
+USER_ERRORS = (
+    ValueError,
+    NotImplementedError,
+    ImportError,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+class Command(NamedTuple):
+    """A line of the table of sub-commands.
+
+    Attributes:
+        module: where ``add_arguments`` and ``run`` are defined, as ``muse_plugin.<module>``.
+        help: one line for ``muse-plugin --help``.
+        standalone: if true, the module lies in this package and needs only the standard library.
+    """
+
+    module: str
+    help: str
+    standalone: bool = False
+
+
+COMMANDS = {
+    "path": Command("cli", "print the folder of this package, for fairseq's --user-dir", standalone=True),
+    "doctor": Command("doctor", "check what is installed and say what each missing thing costs", standalone=True),
+    "average": Command("checkpoints.averaging", "average several checkpoints of one training run into one"),
+    "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
+    "translate": Command("inference.translate", "translate raw sentences from standard input"),
+    "view": Command("view.view", "look into translations in a browser: n-best, attention, gates"),
+    "prepare-text": Command("preparation.prepare_text", "make training data for sentence models from labelled text"),
+    "predict": Command("inference.predict", "label or tag raw text with a sentence model"),
+    "match": Command("matching.match", "encode sentences once, then score and search pairs of them"),
+    "evaluate": Command("evaluation.evaluate", "score translations: BLEU in its kinds, chrF, TER"),
+    "score-labels": Command("evaluation.score_labels", "score predicted labels, tags or numbers"),
+    "analyze": Command("analysis.analyze", "look into models and training runs: figures with their numbers"),
+    "benchmark": Command("benchmark.benchmark", "measure speed and memory against fairseq's own models"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin path``: there are none."""
+    parser.description = 'Print the folder of this package: fairseq-train --user-dir "$(muse-plugin path)" ...'
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the folder of this package; the body of ``muse-plugin path``."""
+    print(PACKAGE_FOLDER)
+    return 0
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs one sub-command.
+
+    Args:
+        argv: the words after ``muse-plugin``; those of this process if None.
+
+    Returns:
+        The exit code: what the sub-command returned, or 2 if it could not be started or refused its input.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser, subparsers = _build_parser()
+    name = next((word for word in words if not word.startswith("-")), "")
+    command = COMMANDS.get(name)
+    module = None
+    try:
+        if command is not None:
+            try:
+                module = _load_module(command)
+            except ImportError as error:
+                if _keeps_traceback(words):
+                    raise
+                return _report(name, f"it cannot start: {error}; 'muse-plugin doctor' says what is missing.")
+            module.add_arguments(subparsers[name])
+        args = parser.parse_args(words)
+    except SystemExit as stop:  # argparse has printed its message or the help text
+        return stop.code if isinstance(stop.code, int) else 2
+    if module is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return int(module.run(args))
+    except USER_ERRORS as error:
+        if args.traceback:
+            raise
+        return _report(name, str(error))
+    except OSError as error:
+        if args.traceback:
+            raise
+        if error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+            return _report(name, f"cannot write {error.filename}: {error.strerror}; choose another place.")
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _report(name, f"there is no room to write ({error.strerror}); make some, then give the command again.")
+
+
+def _build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    # It proposes the flag that a misspelt one may stand for. Sub-commands get parsers of its class.
+    parser = SuggestingParser(prog="muse-plugin", description="Tools around the MUSE models for fairseq.")
+    parser.add_argument("--version", action="version", version=f"muse-plugin {read_version()}")
+    parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
+    choices = parser.add_subparsers(title="commands", metavar="COMMAND")
+    subparsers = {name: choices.add_parser(name, help=command.help) for name, command in COMMANDS.items()}
+    return parser, subparsers
+
+
+def read_version() -> str:
+    """Reads the version from the package's ``__init__.py`` without executing it."""
+    text = (PACKAGE_FOLDER / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r'^__version__ = "([^"]+)"$', text, flags=re.MULTILINE)
+    return match[1] if match else "unknown"
+
+
+def _load_module(command: Command) -> ModuleType:
+    if command.standalone:
+        return importlib.import_module(f"{__package__}.{command.module}")
+    if PACKAGE_FOLDER.name not in sys.modules and importlib.util.find_spec(PACKAGE_FOLDER.name) is None:
+        sys.path.insert(0, str(PACKAGE_FOLDER.parent))  # a checkout that is not installed
+    return importlib.import_module(f"{PACKAGE_FOLDER.name}.{command.module}")
+
+
+def _keeps_traceback(words: Sequence[str]) -> bool:
+    return "--traceback" in words
+
+
+def _report(name: str, sentence: str) -> int:
+    print(f"muse-plugin {name}: error: {sentence}", file=sys.stderr)
+    return 2

@@ -1,0 +1,422 @@
+"""``muse-plugin doctor``: one screen on what is installed, what is missing, what that costs and what mends it.
+
+It must work where nothing else does, so only the standard library is imported here, and every package is imported in a
+second process: one that crashes or hangs is reported, not suffered.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+PACKAGE_FOLDER = Path(__file__).resolve().parents[1] / "muse_plugin"
+SETUP_SCRIPT = PACKAGE_FOLDER.parent / "scripts" / "setup.sh"
+
+OK, WARN, MISSING, BROKEN = "OK", "WARN", "MISSING", "BROKEN"
+
+PROBE_MARK = "@doctor@ "  # tells the second process's findings from what packages print when they are imported
+
+
+class Requirement(NamedTuple):
+    """What is asked of one package.
+
+    Attributes:
+        label: its name in the table.
+        module: what is imported to see whether it works.
+        distribution: its name for pip, whose metadata hold the version.
+        oldest: lowest version that should work.
+        newest: highest version that should work, compared in as many digits as it has; None if there is no limit.
+        tested: the version that the tests were last run with.
+        needed: if true, training cannot work without it.
+        cost: what does not work without it.
+        install: arguments of ``pip install`` that mend it.
+    """
+
+    label: str
+    module: str
+    distribution: str
+    oldest: str
+    newest: Optional[str]
+    tested: str
+    needed: bool
+    cost: str
+    install: str
+
+
+OLDEST_PYTHON, NEWEST_PYTHON, TESTED_PYTHON = "3.10", "3.12", "3.11"
+FAIRSEQ_INSTALL = "--no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
+NO_TRAINING = "nothing can be trained or translated"
+NO_TEXT = "no raw text can be prepared: neither the quickstart nor 'muse-plugin translate' works"
+NO_BERT = "head-wise match has no BERT (--bert-dir), only this package's own encoders"
+
+REQUIREMENTS = (
+    Requirement("torch", "torch", "torch", "2.4", None, "2.13.0", True, NO_TRAINING, "torch"),
+    Requirement("numpy", "numpy", "numpy", "1.23", None, "2.4.6", True, NO_TRAINING, "numpy"),
+    Requirement("hydra", "hydra", "hydra-core", "1.3.2", "1.3.2", "1.3.2", True, NO_TRAINING, "hydra-core==1.3.2"),
+    Requirement(
+        "omegaconf", "omegaconf", "omegaconf", "2.3.0", "2.3.0", "2.3.0", True, NO_TRAINING, "omegaconf==2.3.0"
+    ),
+    Requirement(
+        "fairseq", "fairseq", "fairseq-fixed", "0.12.3.1", "0.12.3.1", "0.12.3.1", True, NO_TRAINING, FAIRSEQ_INSTALL
+    ),
+    Requirement(
+        "batching",
+        "fairseq.data.data_utils_fast",
+        "fairseq-fixed",
+        "0.12.3.1",
+        "0.12.3.1",
+        "0.12.3.1",
+        True,
+        "sentences cannot be gathered into batches (fairseq's compiled extension), so nothing can be trained",
+        f"--force-reinstall --no-cache-dir {FAIRSEQ_INSTALL}",
+    ),
+    Requirement(
+        "sacrebleu", "sacrebleu", "sacrebleu", "2.0", None, "2.6.0", False, "no BLEU score is computed", "sacrebleu"
+    ),
+    Requirement("sacremoses", "sacremoses", "sacremoses", "0.0.53", None, "0.2.0", False, NO_TEXT, "sacremoses"),
+    Requirement("subword-nmt", "subword_nmt", "subword-nmt", "0.3.8", None, "0.3.8", False, NO_TEXT, "subword-nmt"),
+    Requirement(
+        "pytorch-crf",
+        "torchcrf",
+        "pytorch-crf",
+        "0.7.2",
+        None,
+        "0.7.2",
+        False,
+        "taggers have no conditional random field (--crf)",
+        "pytorch-crf",
+    ),
+    Requirement(
+        "seqeval",
+        "seqeval",
+        "seqeval",
+        "1.2",
+        None,
+        "1.2.2",
+        False,
+        "taggers are not measured by entities (--entities)",
+        "--no-build-isolation seqeval  # after: pip install setuptools_scm wheel",
+    ),
+    Requirement("tokenizers", "tokenizers", "tokenizers", "0.19", None, "0.23.3", False, NO_BERT, "tokenizers"),
+    Requirement("safetensors", "safetensors", "safetensors", "0.4", None, "0.8.0", False, NO_BERT, "safetensors"),
+    Requirement(
+        "faiss",
+        "faiss",
+        "faiss-cpu",
+        "1.8",
+        None,
+        "1.15.1",
+        False,
+        "match search has no approximate first stage (--first-stage faiss)",
+        "faiss-cpu",
+    ),
+    Requirement(
+        "gensim",
+        "gensim",
+        "gensim",
+        "4.3",
+        None,
+        "4.4.0",
+        False,
+        "prepare-text trains no word vectors (--word2vec)",
+        "gensim",
+    ),
+)
+TRITON = Requirement(
+    "triton",
+    "triton",
+    "triton",
+    "3.0",
+    None,
+    "none yet",
+    False,
+    "torch.compile makes no GPU kernels, and the dynamic convolution has none of its own; nothing on a CPU",
+    "triton",
+)
+PLUGIN = "muse_plugin"
+
+
+class Finding(NamedTuple):
+    """What the second process saw of one module.
+
+    Attributes:
+        version: of the distribution or module; empty if unknown.
+        error: why the import failed, as "<exception>: <text>"; empty if it worked.
+        missing: if true, the module itself is not installed.
+        facts: anything else, such as the GPU's name.
+    """
+
+    version: str = ""
+    error: str = ""
+    missing: bool = False
+    facts: dict[str, Any] = {}
+
+
+class Row(NamedTuple):
+    """One line of the table, and the advice below it."""
+
+    label: str
+    found: str
+    needs: str
+    tested: str
+    state: str
+    needed: bool = False
+    cost: str = ""
+    mend: str = ""
+
+
+Prober = Callable[[Sequence[str]], dict[str, Finding]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of ``muse-plugin doctor`` on ``parser``."""
+    parser.description = (
+        "Check python, torch, fairseq and the rest, say what each missing thing costs and which command mends it. "
+        "The exit code is 0 when training can work and 1 when it cannot."
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=180.0,
+        metavar="S",
+        help="seconds before an import counts as hanging (%(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints the screen.
+
+    Args:
+        args: the flags declared by ``add_arguments``.
+
+    Returns:
+        0 if training can work, otherwise 1.
+    """
+    rows = examine(lambda modules: probe_modules(modules, timeout=args.timeout))
+    print(render(rows))
+    return 1 if find_obstacles(rows) else 0
+
+
+def examine(prober: Prober, python: Sequence[int] = sys.version_info[:3]) -> list[Row]:
+    """Compares what is installed with what is needed.
+
+    Args:
+        prober: imports modules by name and says what it saw.
+        python: version of the interpreter.
+
+    Returns:
+        The rows of the table, in the order in which things depend on each other.
+    """
+    modules = [requirement.module for requirement in (*REQUIREMENTS, TRITON)] + [PLUGIN]
+    findings = prober(modules)
+    rows = [_examine_python(".".join(map(str, python)))]
+    rows += [_examine_package(requirement, findings[requirement.module]) for requirement in REQUIREMENTS]
+    rows.append(_examine_plugin(findings[PLUGIN]))
+    rows.append(_examine_gpu(findings["torch"]))
+    rows.append(_examine_package(TRITON, findings[TRITON.module]))
+    return rows
+
+
+def find_obstacles(rows: Sequence[Row]) -> list[str]:
+    """Names the rows because of which training cannot work."""
+    return [row.label for row in rows if row.needed and row.state in (MISSING, BROKEN)]
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Lays out the table, one piece of advice per faulty row, and the verdict as the last line."""
+    table = [("", "found", "needs", "tested", ""), *(row[:5] for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(5)]
+    lines = [f"muse-plugin doctor, {sys.executable}"]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    faulty = [row for row in rows if row.state != OK]
+    if faulty:
+        lines.append("")
+    for row in faulty:
+        lines.append(f"{row.state} {row.label}: {row.cost}." + (f" Mend: {row.mend}" if row.mend else ""))
+    obstacles = find_obstacles(rows)
+    lines.append("")
+    if obstacles:
+        lines.append(f"Training cannot work: {', '.join(obstacles)}.")
+    else:
+        gpu = next((row for row in rows if row.label == "GPU"), None)
+        device = "the GPU" if gpu is not None and gpu.state == OK else "the CPU"
+        lines.append(f"Training works on {device}.")
+    return "\n".join(lines)
+
+
+def probe_modules(modules: Sequence[str], timeout: float = 180.0) -> dict[str, Finding]:
+    """Imports modules in a second process, one after the other.
+
+    Args:
+        modules: their names. If an import kills the process or hangs, the remaining ones get a new process.
+        timeout: seconds that one process may take.
+
+    Returns:
+        A finding for every name.
+    """
+    findings: dict[str, Finding] = {}
+    remaining = list(modules)
+    while remaining:
+        output, fate = _run_probe(remaining, timeout)
+        for line in output.splitlines():
+            if line.startswith(PROBE_MARK):
+                name, *values = json.loads(line[len(PROBE_MARK) :])
+                findings[name] = Finding(*values)
+        left = [name for name in remaining if name not in findings]
+        if left:
+            findings[left[0]] = Finding(error=f"importing it {fate}")
+        remaining = left[1:]
+    return findings
+
+
+def _run_probe(modules: Sequence[str], timeout: float) -> tuple[str, str]:
+    start = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='_muse_plugin_probe')"
+    command = [sys.executable, "-c", start, str(Path(__file__).resolve()), *modules]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or ""
+        text = output.decode("utf-8", errors="replace") if isinstance(output, bytes) else output
+        return text, f"took longer than {timeout:g} seconds"
+    return done.stdout, f"ended Python with exit code {done.returncode}"
+
+
+def _probe(modules: Sequence[str]) -> None:
+    """The second process: imports each module and prints what it saw as one line of JSON."""
+    sys.path[:] = [folder for folder in sys.path if folder]  # not the current folder: it is not always there
+    distributions = {requirement.module: requirement.distribution for requirement in (*REQUIREMENTS, TRITON)}
+    for name in modules:
+        facts: dict[str, Any] = {}
+        version = error = ""
+        missing = False
+        try:
+            if name == PLUGIN:
+                facts = _import_plugin()
+            else:
+                module = importlib.import_module(name)
+                version = str(getattr(module, "__version__", ""))
+                facts = _describe_gpu(module) if name == "torch" else {}
+        except Exception as failure:  # whatever the import of a broken package raises is what is reported
+            error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            missing = isinstance(failure, ModuleNotFoundError) and failure.name in (name, name.split(".")[0])
+        try:
+            if not missing:
+                version = importlib.metadata.version(distributions.get(name, name))
+        except importlib.metadata.PackageNotFoundError:
+            pass
+        print("\n" + PROBE_MARK + json.dumps([name, version, error, missing, facts]), flush=True)
+
+
+def _describe_gpu(torch: Any) -> dict[str, Any]:
+    if not torch.cuda.is_available():
+        return {"cuda_build": torch.version.cuda}
+    name, memory = torch.cuda.get_device_name(0), torch.cuda.get_device_properties(0).total_memory
+    return {"cuda_build": torch.version.cuda, "gpus": torch.cuda.device_count(), "gpu": name, "gib": memory / 2**30}
+
+
+def _import_plugin() -> dict[str, Any]:
+    installed = importlib.util.find_spec(PLUGIN) is not None
+    if not installed:
+        sys.path.insert(0, str(PACKAGE_FOLDER.parent))
+    plugin = importlib.import_module(PLUGIN)
+    fairseq_models = importlib.import_module("fairseq.models")
+    ours = [name for name, model in fairseq_models.MODEL_REGISTRY.items() if model.__module__.startswith(PLUGIN + ".")]
+    return {"installed": installed, "version": plugin.__version__, "models": sorted(ours)}
+
+
+def _examine_python(version: str) -> Row:
+    needs = f"{OLDEST_PYTHON} to {NEWEST_PYTHON}"
+    fits = _compare(version, OLDEST_PYTHON, NEWEST_PYTHON) == 0
+    cost = "fairseq does not work with this version of Python"
+    mend = f"PYTHON=python{TESTED_PYTHON} bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "another Python"
+    return Row("python", version, needs, TESTED_PYTHON, OK if fits else BROKEN, True, cost, "" if fits else mend)
+
+
+def _examine_package(requirement: Requirement, finding: Finding) -> Row:
+    needs = requirement.oldest if requirement.newest == requirement.oldest else f">= {requirement.oldest}"
+    cost, mend = requirement.cost, f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
+    if requirement.needed and SETUP_SCRIPT.is_file():
+        mend = f"bash {_quote(SETUP_SCRIPT)}"
+    found = finding.version or "-"
+    if finding.missing:
+        found, state = "-", MISSING
+    elif finding.error:
+        state, cost = BROKEN, f"{finding.error}; {cost}"
+    else:
+        order = _compare(finding.version, requirement.oldest, requirement.newest)
+        state = OK if order == 0 else WARN
+        if order:
+            cost = f"{found} is {'older' if order < 0 else 'newer'} than what is needed, so it may fail"
+            mend = f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
+            if order < 0 and requirement.newest is None:
+                mend += f" --upgrade  (at least {requirement.oldest})"
+    return Row(requirement.label, found, needs, requirement.tested, state, requirement.needed, cost, mend)
+
+
+def _examine_plugin(finding: Finding) -> Row:
+    facts = finding.facts
+    found = str(facts.get("version", "-"))
+    if finding.error:
+        cost = f"'import {PLUGIN}' fails with {finding.error}; its models cannot be used"
+        return Row(PLUGIN, found, "registers", "", BROKEN, True, cost, "the rows above first")
+    models = facts.get("models", [])
+    needs = "registers"
+    found += f", {len(models)} models"
+    if not models:
+        cost = f"'import {PLUGIN}' registers no model with fairseq; --arch muse_... will be unknown"
+        return Row(PLUGIN, found, needs, "", BROKEN, True, cost, "a complete checkout")
+    if not facts.get("installed"):
+        cost = f"it is not installed, so only --user-dir {_quote(PACKAGE_FOLDER)} finds it, not 'import {PLUGIN}'"
+        mend = f"bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "pip install it"
+        return Row(PLUGIN, found, needs, "", WARN, True, cost, mend)
+    return Row(PLUGIN, found, needs, "", OK, True)
+
+
+def _examine_gpu(torch: Finding) -> Row:
+    facts = torch.facts
+    if facts.get("gpu"):
+        found = f"{facts['gpus']} x {facts['gpu']}, {facts['gib']:.0f} GiB"
+        return Row("GPU", found, "optional", "", OK)
+    if shutil.which("nvidia-smi") and not facts.get("cuda_build"):
+        cost = "there is an NVIDIA driver, but this build of torch is for the CPU only, so training uses the CPU"
+        return Row("GPU", "-", "optional", "", WARN, False, cost, "uninstall torch, then install a CUDA build of it")
+    cost = "training uses the CPU: enough for the quickstart, too slow for the data sets of the papers"
+    return Row("GPU", "-", "optional", "", MISSING, False, cost)
+
+
+def _compare(version: str, oldest: str, newest: Optional[str]) -> int:
+    """Returns -1 if ``version`` is below ``oldest``, 1 if above ``newest``, 0 if it fits or cannot be read."""
+    numbers = _read_numbers(version)
+    if not numbers:
+        return 0
+    if numbers < _read_numbers(oldest):
+        return -1
+    limit = _read_numbers(newest) if newest else ()
+    return 1 if limit and numbers[: len(limit)] > limit else 0
+
+
+def _read_numbers(version: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _quote(path: Path) -> str:
+    """Writes a path the way a shell reads it, short when it lies below the current folder."""
+    try:
+        text = str(path.relative_to(os.getcwd()))
+    except (ValueError, OSError):
+        text = str(path)
+    return f"'{text}'" if re.search(r"[^\w./@%+=:,-]", text) else text
+
+
+if __name__ == "_muse_plugin_probe":
+    _probe(sys.argv[2:])

@@ -1,0 +1,134 @@
+"""What tests share: one comparison, and small builders."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PACKAGE = REPOSITORY / "muse_plugin"
+
+
+def assert_close(actual: Any, expected: Any, atol: float = 1e-5, rtol: float = 1.3e-6, why: str = "") -> None:
+    """Compares tensors (or what can become one) in value, shape and dtype; all comparisons of tensors go through here.
+
+    Args:
+        actual: what the program computed.
+        expected: what it should be; numbers and arrays take the dtype of ``actual``.
+        atol: absolute tolerance; 0 together with ``rtol=0`` asks for equal bits, NaN equal to NaN.
+        rtol: relative tolerance.
+        why: opens the message of a failure; also the place for the reason of a loosened tolerance.
+    """
+    actual = torch.as_tensor(actual).detach()
+    if not isinstance(expected, Tensor):
+        expected = torch.as_tensor(expected, dtype=actual.dtype, device=actual.device)
+    torch.testing.assert_close(
+        actual,
+        expected.detach(),
+        atol=atol,
+        rtol=rtol,
+        equal_nan=True,
+        msg=lambda text: f"{why}: {text}" if why else text,
+    )
+
+
+def save_checkpoint(
+    path: Path,
+    model: Mapping[str, Tensor],
+    num_updates: int = 0,
+    maximize_metric: Optional[bool] = None,
+    **entries: Any,
+) -> Path:
+    """Writes a file laid out like fairseq's checkpoints, with a Namespace under ``args``.
+
+    Args:
+        path: where to.
+        model: the parameters.
+        num_updates: what the training history says.
+        maximize_metric: the option ``--maximize-best-checkpoint-metric``; left out if None.
+        **entries: further entries of the file, instead of the defaults.
+
+    Returns:
+        ``path``.
+    """
+    args = argparse.Namespace(arch="muse_tiny", task="translation")
+    if maximize_metric is not None:
+        args.maximize_best_checkpoint_metric = maximize_metric
+    history = {
+        "criterion_name": "CrossEntropyCriterion",
+        "optimizer_name": "FairseqAdam",
+        "lr_scheduler_state": {},
+        "num_updates": num_updates,
+    }
+    state = {
+        "args": args,
+        "cfg": None,
+        "model": dict(model),
+        "optimizer_history": [history],
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        "last_optimizer_state": {"exp_avg": torch.zeros(3)},
+    }
+    torch.save({**state, **entries}, path)
+    return path
+
+
+def run_python(
+    code: str, *words: str, cwd: Path, env: Optional[Mapping[str, str]] = None, timeout: float = 300
+) -> "subprocess.CompletedProcess[str]":
+    """Runs code in a fresh interpreter.
+
+    Args:
+        code: the program.
+        *words: its ``sys.argv[1:]``.
+        cwd: the current folder.
+        env: the environment; that of the tests if None.
+        timeout: seconds.
+
+    Returns:
+        The finished process, with text output.
+    """
+    return run_command([sys.executable, "-c", code, *words], cwd=cwd, env=env, timeout=timeout)
+
+
+def run_command(
+    command: Sequence[str],
+    cwd: Path,
+    env: Optional[Mapping[str, str]] = None,
+    input: Optional[str] = None,
+    timeout: float = 300,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command and returns the finished process, with text output; it may have failed."""
+    return subprocess.run(
+        command, cwd=cwd, env=env, input=input, capture_output=True, text=True, timeout=timeout, check=False
+    )
+
+
+# Of the machine, not of a recipe.
+_KEPT_VARIABLES = {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"}
+
+
+def recipe_environment(*programs: Path, **settings: str) -> dict[str, str]:
+    """The environment for a recipe: as it is set up, on one core, without a GPU, and with no setting of the user's.
+
+    Args:
+        *programs: folders of programs that come before all others.
+        **settings: variables that the recipe reads.
+    """
+    scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
+    read = {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
+    return {
+        **{name: value for name, value in os.environ.items() if name not in read},
+        "PATH": os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "SKIP_SETUP": "1",
+        "NUM_GPUS": "0",
+        "OMP_NUM_THREADS": "1",
+        **settings,
+    }

@@ -1,0 +1,228 @@
+import os
+import sys
+
+import pytest
+from support.helpers import REPOSITORY, run_command
+
+from muse_plugin_command import doctor
+from muse_plugin_command.doctor import BROKEN, MISSING, OK, WARN, Finding
+
+
+def make_findings(**changes):
+    """Everything installed as tested, with a GPU; ``changes`` by module, dots written as two underscores."""
+    findings = {requirement.module: Finding(version=requirement.tested) for requirement in doctor.REQUIREMENTS}
+    findings["torch"] = Finding("2.13.0", facts={"cuda_build": "13.0", "gpus": 1, "gpu": "NVIDIA X", "gib": 79.6})
+    findings["triton"] = Finding("3.5.0")
+    findings["muse_plugin"] = Finding(facts={"installed": True, "version": "0.1.0", "models": ["muse", "muse_simple"]})
+    findings.update({name.replace("__", "."): finding for name, finding in changes.items()})
+    return findings
+
+
+def examine(python=(3, 11, 7), **changes):
+    rows = doctor.examine(lambda modules: {name: make_findings(**changes)[name] for name in modules}, python=python)
+    return {row.label: row for row in rows}
+
+
+def render(rows):
+    return doctor.render(list(rows.values()))
+
+
+MISSING_ONE = Finding(missing=True, error="ModuleNotFoundError: No module named 'x'")
+
+
+def test_complete_installation_is_all_ok_and_fits_one_screen():
+    rows = examine()
+    assert {row.state for row in rows.values()} == {OK}
+    assert set(rows) >= {"python", "torch", "numpy", "fairseq", "hydra", "omegaconf", "GPU", "triton", "muse_plugin"}
+    text = render(rows)
+    assert text.endswith("Training works on the GPU.")
+    assert len(text.splitlines()) <= 24
+    assert "1 x NVIDIA X, 80 GiB" in text
+    assert doctor.find_obstacles(list(rows.values())) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "label"),
+    [
+        ("torch", "torch"),
+        ("numpy", "numpy"),
+        ("fairseq", "fairseq"),
+        ("hydra", "hydra"),
+        ("omegaconf", "omegaconf"),
+        ("fairseq__data__data_utils_fast", "batching"),
+    ],
+)
+def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(module, label):
+    rows = examine(**{module: MISSING_ONE})
+    assert rows[label].state == MISSING
+    assert doctor.find_obstacles(list(rows.values())) == [label]
+    text = render(rows)
+    assert text.endswith(f"Training cannot work: {label}.")
+    (advice,) = [line for line in text.splitlines() if line.startswith(f"MISSING {label}: ")]
+    assert "nothing can be trained" in advice
+    assert "Mend: bash " in advice
+    assert "scripts/setup.sh" in advice
+
+
+@pytest.mark.parametrize(
+    ("module", "cost"),
+    [
+        ("sacrebleu", "no BLEU score is computed"),
+        ("sacremoses", "neither the quickstart nor 'muse-plugin translate' works"),
+        ("subword_nmt", "neither the quickstart nor 'muse-plugin translate' works"),
+        ("triton", "torch.compile makes no GPU kernels"),
+    ],
+)
+def test_missing_convenience_names_its_cost_but_training_works(module, cost):
+    rows = examine(**{module: MISSING_ONE})
+    label = module.replace("_", "-")
+    assert rows[label].state == MISSING
+    assert cost in rows[label].cost
+    assert rows[label].mend.endswith(f"-m pip install {label}")
+    assert doctor.find_obstacles(list(rows.values())) == []
+
+
+def test_package_that_fails_to_import_is_broken_and_its_error_is_shown():
+    rows = examine(torch=Finding("2.13.0", error="OSError: libgomp.so.1: cannot open shared object file"))
+    assert rows["torch"].state == BROKEN
+    assert "BROKEN torch: OSError: libgomp.so.1: cannot open shared object file; nothing can be trained" in render(rows)
+
+
+@pytest.mark.parametrize("version", ["3.9.18", "3.13.0"])
+def test_python_outside_the_range_cannot_train(version):
+    rows = examine(python=tuple(map(int, version.split("."))))
+    assert rows["python"].state == BROKEN
+    assert rows["python"].found == version
+    assert doctor.find_obstacles(list(rows.values())) == ["python"]
+
+
+@pytest.mark.parametrize("version", ["3.10.0", "3.12.9"])
+def test_ends_of_the_python_range_are_inside(version):
+    assert examine(python=tuple(map(int, version.split("."))))["python"].state == OK
+
+
+@pytest.mark.parametrize(
+    ("module", "version", "words"),
+    [
+        ("torch", "2.3.1", "2.3.1 is older than what is needed"),
+        ("omegaconf", "2.4.0", "2.4.0 is newer than what is needed"),
+        ("fairseq", "0.12.2", "0.12.2 is older than what is needed"),
+        ("sacrebleu", "1.5.1", "1.5.1 is older than what is needed"),
+    ],
+)
+def test_version_outside_the_range_is_a_warning(module, version, words):
+    rows = examine(**{module: Finding(version)})
+    assert rows[module].state == WARN
+    assert words in rows[module].cost
+    assert "pip install" in rows[module].mend
+
+
+@pytest.mark.parametrize(("version", "state"), [("2.4.0", OK), ("2.10.1+cu130", OK), ("2.14.0.dev1", OK), ("", OK)])
+def test_versions_are_compared_by_number(version, state):
+    assert examine(torch=Finding(version))["torch"].state == state
+
+
+def test_plugin_must_register_models_and_should_be_installed():
+    rows = examine(muse_plugin=Finding(facts={"installed": True, "version": "0.1.0", "models": []}))
+    assert rows["muse_plugin"].state == BROKEN
+    assert "registers no model with fairseq" in rows["muse_plugin"].cost
+    rows = examine(muse_plugin=Finding(facts={"installed": False, "version": "0.1.0", "models": ["muse"]}))
+    assert rows["muse_plugin"].state == WARN
+    assert "it is not installed, so only --user-dir" in rows["muse_plugin"].cost
+    rows = examine(muse_plugin=Finding(error="RuntimeError: defect"))
+    assert "'import muse_plugin' fails with RuntimeError: defect" in render(rows)
+    assert doctor.find_obstacles(list(rows.values())) == ["muse_plugin"]
+
+
+def test_without_gpu_training_works_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    rows = examine(torch=Finding("2.13.0+cpu", facts={"cuda_build": None}))
+    assert rows["GPU"].state == MISSING
+    assert "training uses the CPU" in rows["GPU"].cost
+    assert render(rows).endswith("Training works on the CPU.")
+
+
+def test_gpu_that_torch_was_not_built_for_is_a_warning(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
+    rows = examine(torch=Finding("2.13.0+cpu", facts={"cuda_build": None}))
+    assert rows["GPU"].state == WARN
+    assert "this build of torch is for the CPU only" in rows["GPU"].cost
+
+
+# The second process
+
+
+def write_modules(folder, monkeypatch, **modules):
+    for name, code in modules.items():
+        (folder / f"{name}.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def test_probe_survives_crash_noise_and_failure(tmp_path, monkeypatch):
+    write_modules(
+        tmp_path,
+        monkeypatch,
+        good="print('noise', end='')\n__version__ = '1.2'",
+        crashing="import os; os._exit(7)",
+        failing="raise OSError('no library\\nsecond line')",
+        needy="import absent_thing",
+        last="",
+    )
+    findings = doctor.probe_modules(["good", "crashing", "failing", "needy", "absent", "absent.part", "last"])
+    assert findings["good"] == Finding(version="1.2")
+    assert findings["crashing"].error == "importing it ended Python with exit code 7"
+    assert findings["failing"].error == "OSError: no library"
+    assert findings["needy"].error == "ModuleNotFoundError: No module named 'absent_thing'"
+    assert not findings["needy"].missing  # it is there; what it needs is not
+    assert findings["absent"].missing
+    assert findings["absent.part"].missing
+    assert findings["last"] == Finding()
+
+
+def test_probe_gives_up_on_an_import_that_hangs(tmp_path, monkeypatch):
+    write_modules(tmp_path, monkeypatch, good="", hanging="import time; time.sleep(600)", last="")
+    findings = doctor.probe_modules(["good", "hanging", "last"], timeout=5)
+    assert findings["good"] == findings["last"] == Finding()
+    assert findings["hanging"].error == "importing it took longer than 5 seconds"
+
+
+def run_doctor(folder, sitecustomize=""):
+    (folder / "sitecustomize.py").write_text(sitecustomize)
+    env = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPOSITORY}"}
+    return run_command([sys.executable, "-m", "muse_plugin_command", "doctor"], cwd=folder, env=env)
+
+
+BLOCKER = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def test_command_reports_this_environment(tmp_path):
+    done = run_doctor(tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[-1] in ("Training works on the CPU.", "Training works on the GPU.")
+    assert len(lines) <= 25
+    (row,) = [line for line in lines if line.startswith("muse_plugin ")]
+    assert row.endswith("OK")
+
+
+def test_command_works_without_torch_and_fairseq_and_fails(tmp_path):
+    done = run_doctor(tmp_path, BLOCKER.format(names=["torch", "fairseq", "sacremoses"]))
+    assert done.returncode == 1
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "Training cannot work: torch, fairseq, batching, muse_plugin."
+    for label in ("torch", "fairseq", "batching", "sacremoses"):
+        assert any(line.startswith(f"MISSING {label}: ") and "Mend: " in line for line in lines), label
+    assert any(
+        line.startswith("BROKEN muse_plugin: 'import muse_plugin' fails with ModuleNotFoundError") for line in lines
+    )

@@ -1,0 +1,233 @@
+"""What ``translate`` says when something is missing or does not fit, and that no odd line ends it."""
+
+import argparse
+import logging
+import os
+import re
+import shutil
+
+import pytest
+import torch
+from support.translation_models import GERMAN, save_translation_model
+
+from muse_plugin.inference import translate
+from muse_plugin.inference.translate import Line, Translator
+from muse_plugin.text.byte_pair_encoding import CODES_NAME
+from muse_plugin.text.text_pipeline import FILE_NAME
+
+
+@pytest.fixture(scope="module")
+def trained_folder(tmp_path_factory):
+    """A folder with all that translate needs; the model has never been trained."""
+    return save_translation_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def model_folder(trained_folder, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(trained_folder, tmp_path / "model")
+
+
+def parse(*words):
+    parser = argparse.ArgumentParser()
+    translate.add_arguments(parser)
+    return parser.parse_args([str(word) for word in words])
+
+
+def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, caplog):
+    lines = [
+        b"Wo ist der Zug?",
+        b"",
+        b"Der Bahnhof \xff",
+        "Wo\u2028ist\x85er?\r".encode(),
+        b"Wo ist " * 100,
+        b" \t ",
+        b"Da",
+    ]
+    (tmp_path / "in.txt").write_bytes(b"\n".join(lines))
+    args = parse("--path", model_folder, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--cpu")
+    with caplog.at_level(logging.WARNING):
+        assert translate.run(args) == 0
+    output = (tmp_path / "out.txt").read_bytes()
+    assert output.endswith(b"\n")
+    translations = output.decode().split("\n")[:-1]
+    assert len(translations) == len(lines)
+    assert translations[1] == translations[5] == ""
+    assert "line 3 is not valid UTF-8; its invalid bytes were replaced by U+FFFD." in caplog.messages
+    assert "line 5 is longer than the 20 tokens that the model can read; only its beginning was translated." in (
+        caplog.messages
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model", "out.txt"]
+
+
+def test_translation_does_not_depend_on_the_batch(model_folder):
+    lines = [Line(i, " ".join(GERMAN[i % 3].split()[: 1 + i % 4]), True) for i in range(6)]
+    alone = Translator.load(model_folder, cpu=True, beam=2, batch_size=1).translate_lines(lines)
+    together = Translator.load(model_folder, cpu=True, beam=2, batch_size=4, max_tokens=25).translate_lines(lines)
+    assert alone == together
+
+
+# Outside of pytest, which sets its own filters, this one is silenced by warning_filters.
+@pytest.mark.filterwarnings(r"ignore:\s*'config' is validated against ConfigStore schema")
+def test_a_checkpoint_with_settings_in_the_old_form_translates_the_same(model_folder):
+    lines = [Line(1, GERMAN[0], True)]
+    new = Translator.load(model_folder, cpu=True).translate_lines(lines)
+    old = Translator.load(model_folder / "checkpoint_of_old_fairseq.pt", cpu=True).translate_lines(lines)
+    assert new == old
+
+
+def test_every_batch_keeps_its_limits_and_no_sentence_is_lost(model_folder):
+    translator = Translator.load(model_folder, cpu=True, batch_size=4, max_tokens=24)
+    encoded = {i: torch.zeros(1 + 7 * i % 30, dtype=torch.long) for i in range(23)}
+    batches = list(translator._make_batches(encoded))
+    assert sorted(position for batch in batches for position in batch) == list(encoded)
+    for batch in batches:
+        longest = max(len(encoded[position]) for position in batch)
+        assert len(batch) <= 4
+        assert len(batch) * longest <= 24 or len(batch) == 1
+
+
+def test_an_interrupted_translation_goes_on_to_the_same_bytes(model_folder, tmp_path, monkeypatch, capsys):
+    (tmp_path / "in.txt").write_text("".join(f"{GERMAN[i % 3]} {i} {'da ' * (i % 5)}\n" for i in range(17)))
+    words = ["--path", model_folder, "--input", tmp_path / "in.txt", "--cpu", "--batch-size", 2, "--output"]
+    monkeypatch.setattr(translate, "BUFFER_SIZE", 5)
+    assert translate.run(parse(*words, tmp_path / "whole.txt")) == 0
+    translate_lines = Translator.translate_lines
+    calls = []
+
+    def stop_at_third(self, lines):
+        calls.append(lines[0].number)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return translate_lines(self, lines)
+
+    monkeypatch.setattr(Translator, "translate_lines", stop_at_third)
+    capsys.readouterr()
+    assert translate.run(parse(*words, tmp_path / "out.txt")) == 130
+    partial = tmp_path / "out.txt.partial"
+    assert f"10 lines are kept in {partial}; the same command goes on after them." in capsys.readouterr().err
+    assert partial.read_bytes() == b"".join((tmp_path / "whole.txt").read_bytes().splitlines(keepends=True)[:10])
+    assert translate.run(parse(*words, tmp_path / "out.txt")) == 0
+    assert calls == [1, 6, 11, 11, 16]
+    assert "17 lines, 7 now in" in capsys.readouterr().err
+    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model", "out.txt", "whole.txt"]
+
+
+@pytest.fixture
+def unfinished(model_folder, tmp_path, monkeypatch):
+    """The words of a command that was stopped after its first buffer."""
+    (tmp_path / "in.txt").write_text("Wo?\n" * 4)
+    words = ["--path", model_folder, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--cpu"]
+    monkeypatch.setattr(translate, "BUFFER_SIZE", 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Translator, "translate_lines", lambda self, lines: 1 / 0 if len(lines) == 1 else ["x"] * 3)
+        with pytest.raises(ZeroDivisionError):
+            translate.run(parse(*words))
+    return words
+
+
+def test_other_settings_do_not_go_on(unfinished):
+    flags = ["--beam", 4, "--lenpen", 0.5, "--max-tokens", 400, "--batch-size", 4]
+    message = (
+        "made with --beam 5 (now 4) and --lenpen 1.0 (now 0.5) and --max-tokens 4000 (now 400) and --batch-size 64"
+    )
+    with pytest.raises(
+        FileExistsError, match=re.escape(message) + r".*; give --restart to begin anew, or name another"
+    ):
+        translate.run(parse(*unfinished, *flags))
+
+
+@pytest.mark.parametrize("file", ["checkpoint", "dict.de.txt", FILE_NAME])
+def test_another_model_does_not_go_on_unless_told_to_begin_anew(unfinished, model_folder, tmp_path, file):
+    if file == "checkpoint":
+        state = torch.load(model_folder / "checkpoint_avg.pt", weights_only=False)
+        next(iter(state["model"].values())).mul_(2)
+        torch.save(state, model_folder / "checkpoint_avg.pt")
+    else:
+        path = model_folder / file
+        text = path.read_text()
+        path.write_text(text + "\n" if file == FILE_NAME else re.sub(r" \d+\n", " 99\n", text, count=1))
+    with pytest.raises(FileExistsError, match=rf"was made with a {file} of sha256 \w{{16}} \(now sha256 \w{{16}}\);"):
+        translate.run(parse(*unfinished))
+    assert translate.run(parse(*unfinished, "--restart")) == 0
+    assert "x" not in (tmp_path / "out.txt").read_text().split("\n")
+
+
+def test_a_failed_run_leaves_the_old_output(model_folder, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("Wo?\n")
+    (tmp_path / "out.txt").write_text("old\n")
+    monkeypatch.setattr(Translator, "translate_lines", lambda self, lines: 1 / 0)
+    args = parse("--path", model_folder, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--cpu")
+    with pytest.raises(ZeroDivisionError):
+        translate.run(args)
+    assert (tmp_path / "out.txt").read_text() == "old\n"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_run_raises_error_when_path_does_not_exist(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"--path must name a checkpoint or a folder .*/nowhere does not exist"):
+        translate.run(parse("--path", tmp_path / "nowhere"))
+
+
+def test_run_raises_error_when_folder_has_no_checkpoint(model_folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds none; did you mean .*/model\?"):
+        translate.run(parse("--path", tmp_path))
+    (model_folder / "checkpoint_avg.pt").unlink()
+    with pytest.raises(FileNotFoundError, match=r"one of checkpoint_avg\.pt, .*holds none; name the checkpoint file"):
+        translate.run(parse("--path", model_folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (FILE_NAME, r"the text pipeline .*text_pipeline\.json does not exist"),
+        (CODES_NAME, r"the BPE codes .*bpe\.codes, which .* names, do not exist"),
+        ("dict.de.txt", r"the dictionary .*dict\.de\.txt does not exist; copy it from the folder that fairseq-preproc"),
+        ("dict.en.txt", r"the dictionary .*dict\.en\.txt does not exist"),
+    ],
+)
+def test_run_raises_error_when_a_file_is_missing(model_folder, name, message):
+    (model_folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=message):
+        translate.run(parse("--path", model_folder))
+
+
+def test_run_raises_error_when_checkpoint_is_cut_short(model_folder):
+    path = model_folder / "checkpoint_avg.pt"
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(ValueError, match=r"checkpoint_avg\.pt is cut short or damaged"):
+        translate.run(parse("--path", model_folder))
+
+
+def test_run_raises_error_when_dictionary_is_another(model_folder):
+    (model_folder / "dict.en.txt").write_text("only 1\n")
+    (model_folder / "dict.de.txt").write_text("only 1\n")
+    with pytest.raises(ValueError, match=r"must be those that .* was trained with, but .*size mismatch .*--data"):
+        translate.run(parse("--path", model_folder))
+
+
+def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
+    path = model_folder / FILE_NAME
+    path.write_text(path.read_text().replace('"source_lang": "de"', '"source_lang": "fr"'))
+    shutil.copy(model_folder / "dict.de.txt", model_folder / "dict.fr.txt")
+    with pytest.raises(ValueError, match=r"was trained with source_lang 'de' and .*text_pipeline\.json has 'fr'"):
+        translate.run(parse("--path", model_folder))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (["--beam", "0"], ValueError, "--beam must be at least 1, but got 0"),
+        (["--batch-size", "-1"], ValueError, "--batch-size must be at least 1, but got -1"),
+        (["--max-tokens", "0"], ValueError, "--max-tokens must be at least 1, but got 0"),
+        (["--input", "/nowhere/a.txt"], FileNotFoundError, "--input must name a text file, but /nowhere/a.txt does"),
+        (["--input", "/"], IsADirectoryError, "--input must name a text file, but / is a folder"),
+        (["--output", "/"], IsADirectoryError, "--output must name a file, but / is a folder"),
+        (["--restart"], ValueError, "--restart needs --input FILE and --output FILE, but --input is not given"),
+        (["--output", "/nowhere/a.txt"], FileNotFoundError, "--output must lie in an existing folder, but /nowhere"),
+    ],
+)
+def test_run_raises_error_when_a_flag_is_wrong(model_folder, words, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        translate.run(parse("--path", model_folder, *words))

@@ -1,0 +1,95 @@
+"""A folder appears whole or not at all, and nothing that this command has not made is ever replaced."""
+
+import re
+
+import pytest
+
+from muse_plugin.preparation.output_folder import build_folder, check_output
+from muse_plugin.text.text_settings import TextSettings, save_text_settings
+
+ARGUMENTS = {"threshold": 0, "test": ["a"]}
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "input0").mkdir(parents=True)
+    settings = TextSettings(
+        lower_case=False,
+        tokenizer="none",
+        language="en",
+        vocabulary={"threshold": 0, "size": 8, "from": "train"},
+        arguments=ARGUMENTS,
+    )
+    save_text_settings(settings, folder)
+    return folder
+
+
+def test_the_folder_is_seen_only_when_complete(tmp_path):
+    output = tmp_path / "a" / "b" / "data"
+    with build_folder(output) as folder:
+        (folder / "file").write_text("x")
+        assert not output.exists()
+    assert (output / "file").read_text() == "x"
+    assert [path.name for path in output.parent.iterdir()] == ["data"]
+
+
+def test_an_earlier_folder_is_replaced_whole(earlier):
+    with build_folder(earlier) as folder:
+        (folder / "file").write_text("x")
+        assert (earlier / "input0").is_dir()
+    assert [path.name for path in earlier.iterdir()] == ["file"]
+    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_nothing_is_left_when_it_fails(tmp_path, error):
+    def fail():
+        with build_folder(tmp_path / "a" / "b") as folder:
+            (folder / "file").write_text("x")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_earlier_folder_is_untouched_when_it_fails(earlier):
+    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
+        raise ValueError("stop")
+    assert sorted(path.name for path in earlier.iterdir()) == ["input0", "text.json"]
+    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+
+
+def test_new_empty_and_equally_made_folders_are_allowed(tmp_path, earlier):
+    (tmp_path / "empty").mkdir()
+    check_output(tmp_path / "empty", ARGUMENTS, overwrite=False)
+    check_output(tmp_path / "new", ARGUMENTS, overwrite=False)
+    check_output(earlier, ARGUMENTS, overwrite=False)
+    check_output(earlier, {"threshold": 3}, overwrite=True)
+
+
+def test_a_folder_made_with_other_settings_is_refused(earlier):
+    message = f"{earlier} was made with others (--threshold was 0 and is 3); name another folder or give --overwrite"
+    with pytest.raises(FileExistsError, match=re.escape(message)):
+        check_output(earlier, {**ARGUMENTS, "threshold": 3}, overwrite=False)
+
+
+def test_a_folder_without_settings_is_refused(earlier):
+    (earlier / "text.json").unlink()
+    message = f"{earlier} holds input0 and no text.json that says how they were made; name another folder or give"
+    with pytest.raises(FileExistsError, match=re.escape(message)):
+        check_output(earlier, ARGUMENTS, overwrite=False)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_anything_else_in_it_is_never_replaced(earlier, overwrite):
+    (earlier / "thesis.tex").write_text("x")
+    with pytest.raises(FileExistsError, match=re.escape(f"but {earlier} also holds thesis.tex; name another folder")):
+        check_output(earlier, ARGUMENTS, overwrite)
+
+
+def test_a_file_is_no_output_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotADirectoryError, match=r"--output must name a folder, but .*file is a file; name another"):
+        check_output(tmp_path / "file", ARGUMENTS, overwrite=True)
