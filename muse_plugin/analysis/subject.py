@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from muse_plugin.checkpoints.locate import find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.inference.length_batches import make_batches
 
 MAX_TOKENS = 4000  # of a batch, padding included
 _LONGEST_SHOWN = 20  # words of the sentence that is shown where none is asked for
@@ -58,12 +59,7 @@ class Batches:
 
     def __init__(self, subject: Subject, indices: Sequence[int], max_tokens: int = MAX_TOKENS) -> None:
         self.dataset = subject.dataset
-        self.groups: list[list[int]] = []
-        lengths = {index: int(self.dataset.num_tokens(index)) for index in indices}
-        for index in sorted(indices, key=lambda index: lengths[index]):  # the newest is the longest
-            if not self.groups or lengths[index] * (len(self.groups[-1]) + 1) > max_tokens:
-                self.groups.append([])
-            self.groups[-1].append(index)
+        self.groups = make_batches({index: int(self.dataset.num_tokens(index)) for index in indices}, max_tokens)
 
     def __len__(self) -> int:
         return len(self.groups)

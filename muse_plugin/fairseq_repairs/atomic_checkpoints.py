@@ -10,7 +10,6 @@ are damaged already.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import logging
 import os
@@ -26,6 +25,7 @@ from fairseq.file_io import PathManager
 
 from muse_plugin.fairseq_repairs.repair import Repair, rebind
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.locks import try_lock
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def _open_for_checkpoint(path: str) -> Iterator[BinaryIO]:
     try:
         with open_atomically(path) as file:
             with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                try_lock(file)
             yield file
     except Exception as error:
         cause = _system_error(error)
@@ -103,10 +103,9 @@ def remove_leftovers(folder: Path) -> list[str]:
 def _is_abandoned(path: Path) -> bool:
     try:
         with path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # being written, gone, or not ours to touch
+            return try_lock(file)  # false: it is being written
+    except OSError:  # gone, or not ours to touch
         return False
-    return True
 
 
 def _is_needed() -> bool:

@@ -6,11 +6,12 @@ data, and the right answers stand beside the model's, for ``muse-plugin score-la
 """
 
 import argparse
+import functools
 import hashlib
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
@@ -23,14 +24,14 @@ from muse_plugin import __version__
 from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.files.text_streams import open_output
-from muse_plugin.inference.line_by_line import (
-    Line,
+from muse_plugin.inference.length_batches import make_batches
+from muse_plugin.inference.resumable_output import fingerprint_file
+from muse_plugin.inference.streaming import (
     add_stream_arguments,
-    answer_lines,
     check_stream_arguments,
+    resume,
     run_until_stopped,
 )
-from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
@@ -142,11 +143,11 @@ def _predict(args: argparse.Namespace) -> None:
         predictor.report_unknown_words()
         return
 
-    def answer_buffer(buffer: Sequence[Line]) -> list[str]:
-        answers = predictor.answer([line.text for line in buffer], first_line=buffer[0].number)
-        return [_write(predictor, answer, args.format) for answer in answers]
-
-    answer_lines(answer_buffer, args.input, args.output, BUFFER_SIZE, lambda: _describe(args, predictor), args.restart)
+    described = functools.partial(_describe, args, predictor)
+    with resume(args.input, args.output, BUFFER_SIZE, described, args.restart) as run:
+        for lines in run:
+            answers = predictor.answer([line.text for line in lines], first_line=lines[0].number)
+            run.write([_write(predictor, answer, args.format) for answer in answers])
     predictor.report_long_texts()
     predictor.report_unknown_words()
 
@@ -332,25 +333,13 @@ class Predictor:
             texts = self._read(line, first_line + position)
             if texts:
                 items[position] = texts[0], [self.task.encode(words) for words in texts]
-        ordered = sorted(items, key=lambda position: max(len(sentence.tokens) for sentence in items[position][1]))
-        lengths = {p: max(len(sentence.tokens) for sentence in items[p][1]) for p in ordered}
-        for batch in self._make_batches(ordered, lengths):
+        lengths = {p: max(len(sentence.tokens) for sentence in texts) for p, (_, texts) in items.items()}
+        for batch in make_batches(lengths, _BATCH_WORDS, self.batch_size):
             dataset = self.task.build_dataset_for_inference([items[p][1] for p in batch], [])
             sample = dataset.collater([dataset[i] for i in range(len(batch))])
             for position, answer in zip(batch, self._predict(sample, [items[p][0] for p in batch]), strict=True):
                 answers[position] = answer
         return answers
-
-    def _make_batches(self, ordered: Sequence[int], lengths: Mapping[int, int]) -> Iterator[list[int]]:
-        """Cuts positions, which are in the order of their lengths, into batches."""
-        batch: list[int] = []
-        for position in ordered:
-            if batch and (len(batch) == self.batch_size or lengths[position] * (len(batch) + 1) > _BATCH_WORDS):
-                yield batch
-                batch = []
-            batch.append(position)
-        if batch:
-            yield batch
 
     def _read(self, line: str, number: int) -> list[list[str]]:
         """The words of each text of a line; nothing if it is blank."""
@@ -422,10 +411,9 @@ class Predictor:
         self.task.cfg.max_words = self.max_words or sys.maxsize
         self.task.cfg.long_texts = self.long_texts
         dataset = self.task.load_dataset(split)
-        order = [int(index) for index in dataset.sizes.argsort(kind="stable")]
         answers = [Answer()] * len(dataset)
-        for start in tqdm(range(0, len(order), self.batch_size), unit=" batches", disable=None):
-            indices = order[start : start + self.batch_size]
+        batches = make_batches(dict(enumerate(dataset.sizes.tolist())), max_sentences=self.batch_size)
+        for indices in tqdm(batches, unit=" batches", disable=None):
             items = [dataset[i] for i in indices]
             texts = [[self._spell(sentence.tokens) for sentence in item["texts"]] for item in items]
             batch = dataset.collater(items)

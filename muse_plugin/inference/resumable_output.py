@@ -3,10 +3,10 @@
 Beside OUTPUT lie, until it is whole, ``OUTPUT.partial`` with the lines so far, ``OUTPUT.partial.json``, which says how
 many they are and what they were made from, and a lock. In this order: the lines reach the disk, then the description is
 replaced in one step. What the lines hold beyond it, such as half a line, is cut off when the work goes on. At the end
-``OUTPUT.partial`` takes its name and the others are removed. See ``line_by_line.py`` for the work itself.
+``OUTPUT.partial`` takes its name and the others are removed. See ``streaming.py`` for the work itself.
 """
 
-import fcntl
+import contextlib
 import glob
 import hashlib
 import io
@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import Any, BinaryIO, Optional
 
 from muse_plugin.files.atomic_files import open_atomically, sync_folder
+from muse_plugin.files.json_objects import find_faults, read_json_object
+from muse_plugin.files.locks import take_lock
 
 FORMAT_VERSION = 1
 _BLOCK_BYTES = 1 << 20
@@ -60,7 +62,7 @@ class PartialOutput:
         self._saved = self._now = State(dict(made_by))
         self.source = _DigestingReader(source)
         try:
-            self._lock = _take_lock(self._lock_path, target)
+            self._lock = take_lock(self._lock_path, target, "name another --output")
             found = None if restart else self._find_unfinished(source)
             if found is None:
                 self.source.read_again()
@@ -283,25 +285,6 @@ class _DigestingReader(io.BufferedReader):
         return content
 
 
-def _take_lock(path: Path, target: Path) -> BinaryIO:
-    """Takes the lock, which the system releases when this process ends, however it ends."""
-    while True:
-        file = path.open("ab")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                return file
-        except BlockingIOError:
-            file.close()
-            raise ValueError(
-                f"one program at a time may write to {target}, but another is doing so; wait for it or name another "
-                "--output."
-            ) from None
-        except FileNotFoundError:
-            pass
-        file.close()  # its owner was just finishing and removed it: make another
-
-
 def _is_file_of(path: Path, state: State) -> bool:
     """Whether a file is the output that a description speaks of."""
     if not path.is_file():
@@ -315,13 +298,10 @@ def _read_state(path: Path) -> Optional[State]:
     if not path.is_file():
         return None
     kinds: dict[str, Any] = {entry.name: dict if entry.name == "made_by" else entry.type for entry in fields(State)}
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-    except (ValueError, RecursionError):
-        content = None
-    if isinstance(content, dict) and content.pop("format_version", None) == FORMAT_VERSION:
-        is_right = content.keys() == kinds.keys() and all(type(content[name]) is kinds[name] for name in kinds)
-        if is_right and min(content["lines"], content["input_bytes"], content["output_bytes"]) >= 0:
+    with contextlib.suppress(ValueError):  # whatever is wrong with it, the way out is the same
+        content = read_json_object(path, _WAY_OUT)
+        is_ours = content.pop("format_version", None) == FORMAT_VERSION and not find_faults(content, kinds)
+        if is_ours and min(content["lines"], content["input_bytes"], content["output_bytes"]) >= 0:
             return State(**content)
     raise ValueError(
         f"{path} must be as this version of muse_plugin writes it, but it is damaged or of another version; {_WAY_OUT}."

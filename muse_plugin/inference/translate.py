@@ -7,26 +7,27 @@ text and sees to it that no line, however odd, ends the run.
 
 import argparse
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
 
 import torch
-from fairseq import checkpoint_utils, tasks, utils
+from fairseq import utils
 from torch import Tensor
 
 from muse_plugin import __version__
 from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
-from muse_plugin.checkpoints.model_loading import read_state
+from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.files.text_streams import clean_line
-from muse_plugin.inference.line_by_line import (
+from muse_plugin.inference.length_batches import make_batches
+from muse_plugin.inference.resumable_output import fingerprint_file
+from muse_plugin.inference.streaming import (
     Line,
     add_stream_arguments,
-    answer_lines,
     check_stream_arguments,
+    resume,
     run_until_stopped,
 )
-from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.text.text_pipeline import FILE_NAME, TextPipeline
 
 logger = logging.getLogger(__name__)
@@ -94,14 +95,9 @@ def _translate(args: argparse.Namespace) -> None:
         batch_size=args.batch_size,
         cpu=args.cpu,
     )
-    answer_lines(
-        translator.translate_lines,
-        args.input,
-        args.output,
-        BUFFER_SIZE,
-        lambda: _describe(args, translator),
-        args.restart,
-    )
+    with resume(args.input, args.output, BUFFER_SIZE, lambda: _describe(args, translator), args.restart) as run:
+        for lines in run:
+            run.write(translator.translate_lines(lines))
 
 
 def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, Any]:
@@ -194,7 +190,8 @@ class Translator:
             position: tokens for position, line in enumerate(lines) if (tokens := self._encode(line)) is not None
         }
         translations = [""] * len(lines)
-        for positions in self._make_batches(encoded):
+        lengths = {position: len(tokens) for position, tokens in encoded.items()}
+        for positions in make_batches(lengths, self.max_tokens, self.batch_size):
             for position, tokens in zip(positions, self._search([encoded[p] for p in positions]), strict=True):
                 translations[position] = self.pipeline.decode(self.task.target_dictionary.string(tokens))
         return translations
@@ -220,18 +217,6 @@ class Translator:
         ids: Tensor = self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False)
         return ids.long()
 
-    def _make_batches(self, encoded: dict[int, Tensor]) -> Iterator[list[int]]:
-        """Yields groups of keys of ``encoded``, sentences of similar length together."""
-        batch: list[int] = []
-        for position in sorted(encoded, key=lambda position: len(encoded[position])):
-            longest = len(encoded[position])  # ascending order: the newest is the longest
-            if batch and (len(batch) == self.batch_size or longest * (len(batch) + 1) > self.max_tokens):
-                yield batch
-                batch = []
-            batch.append(position)
-        if batch:
-            yield batch
-
     def _search(self, sentences: list[Tensor]) -> list[Tensor]:
         """The best hypothesis of each sentence, as token ids."""
         dataset = self.task.build_dataset_for_inference(sentences, [len(sentence) for sentence in sentences])
@@ -255,16 +240,8 @@ def _load_model(checkpoint: Path, folder: Path, pipeline: TextPipeline) -> tuple
                 f"the text pipeline must have the languages of the model, but {checkpoint} was trained with {side} "
                 f"'{trained}' and {folder / FILE_NAME} has '{given}'; name the model's own folder by --data."
             )
-        setattr(settings, side, given)
-    try:
-        task = tasks.setup_task(settings)
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task, state=state)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the dictionaries in {folder} must be those that {checkpoint} was trained with, but loading the model "
-            f"gave: {' '.join(str(error).split())[:250]} ...; name the folder of the right dictionaries by --data."
-        ) from error
-    return model, task
+    overrides = {"data": str(folder), "source_lang": pipeline.source_lang, "target_lang": pipeline.target_lang}
+    return build_model(checkpoint, state, overrides, folder)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from muse_plugin import __version__
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import find_faults, read_json_object
 
 FORMAT_VERSION = 1
 META_NAME = "meta.json"
@@ -91,13 +92,8 @@ def read_meta(folder: Path) -> Optional[CacheMeta]:
     path = folder / META_NAME
     if not path.is_file():
         return None
-    if path.stat().st_size > _LONGEST_META:
-        raise ValueError(f"{path} must have at most {_LONGEST_META:,} bytes, but has {path.stat().st_size:,}; {_HOW}.")
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} must be a JSON file, but reading it gave '{error}'; encode again.") from error
-    if not isinstance(content, dict) or "format_version" not in content:
+    content = read_json_object(path, _HOW, _LONGEST_META)
+    if "format_version" not in content:
         raise ValueError(f"{path} must describe cached vectors, but it holds something else; {_HOW}.")
     version = content.pop("format_version")
     if version != FORMAT_VERSION:
@@ -114,14 +110,7 @@ def read_meta(folder: Path) -> Optional[CacheMeta]:
 def _find_faults(content: dict[str, Any]) -> list[str]:
     kinds: dict[str, Any] = {entry.name: entry.type for entry in fields(CacheMeta)}
     kinds["versions"] = dict
-    faults = [f"'{name}' is missing" for name in kinds if name not in content]
-    faults += [f"'{name[:_SHOWN]}' is unknown" for name in content if name not in kinds][:1]
-    faults += [
-        f"'{name}' must be {kind.__name__} but is {repr(content[name])[:_SHOWN]}"
-        for name, kind in kinds.items()
-        if name in content and type(content[name]) is not kind
-    ]
-    if faults:
+    if faults := find_faults(content, kinds):
         return faults
     if content["dtype"] not in DTYPES:
         faults.append(f"'dtype' must be one of {', '.join(DTYPES)} but is {repr(content['dtype'])[:_SHOWN]}")

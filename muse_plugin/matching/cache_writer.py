@@ -4,7 +4,6 @@ In this order: the numbers and the ids reach the disk, then ``meta.json`` says h
 files hold beyond that is cut off when the work goes on. See ``vector_cache.py`` for reading.
 """
 
-import fcntl
 import os
 import re
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import BinaryIO, Optional
 import torch
 from torch import Tensor
 
+from muse_plugin.files.locks import take_lock
 from muse_plugin.matching.cache_meta import (
     IDS_NAME,
     INDEX_PREFIX,
@@ -65,7 +65,7 @@ class CacheWriter:
         check_folder(folder)
         folder.mkdir(exist_ok=True)
         try:
-            self._lock = _lock(folder)
+            self._lock = take_lock(folder / LOCK_NAME, folder, "name another folder")
             found = read_meta(folder)
             if found is None:
                 # Files of vectors without a description are not ours to overwrite.
@@ -194,19 +194,6 @@ def check_folder(folder: Path) -> None:
             f"--output must name a folder of ordinary files, which are cut and written to, but {', '.join(linked[:3])} "
             f"in {folder} leads elsewhere; remove it, or make a link of the whole folder."
         )
-
-
-def _lock(folder: Path) -> BinaryIO:
-    """Takes the lock, which the system releases when this process ends, however it ends."""
-    file = (folder / LOCK_NAME).open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise ValueError(
-            f"one program at a time may write to {folder}, but another is doing so; wait for it or name another folder."
-        ) from None
-    return file
 
 
 def _check_same(folder: Path, found: CacheMeta, wanted: CacheMeta) -> None:

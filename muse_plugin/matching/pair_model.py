@@ -10,6 +10,7 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.checkpoints.locate import add_path_argument
+from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.predict import Predictor, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
 from muse_plugin.matching.vector_cache import VectorCache, check_made_by
@@ -115,10 +116,8 @@ class PairModel:
             sentences: words of each, at least one; batches are made of sentences of similar length.
         """
         vectors: list[Tensor] = [torch.empty(0)] * len(sentences)
-        order = sorted(range(len(sentences)), key=lambda number: len(sentences[number]))
-        size = self.predictor.batch_size
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
+        lengths = {number: len(words) for number, words in enumerate(sentences)}
+        for batch in make_batches(lengths, max_sentences=self.predictor.batch_size):
             items = [[self.task.encode(sentences[number])] * 2 for number in batch]
             dataset = self.task.build_dataset_for_inference(items, [])
             dataset.texts = dataset.texts[:1]  # the second of a pair would only be the first again

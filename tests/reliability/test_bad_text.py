@@ -11,11 +11,11 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.lines import answer_lines
 from support.translation_models import GERMAN, save_translation_model
 
 from muse_plugin.files import text_streams
 from muse_plugin.files.text_streams import clean_line, iterate_lines
-from muse_plugin.inference.line_by_line import answer_lines
 from muse_plugin.inference.predict import Predictor
 from muse_plugin.inference.translate import Translator
 from muse_plugin_command import cli

@@ -338,7 +338,7 @@ def test_badly_encoded_line_is_read_with_a_warning_naming_it(interactive, tmp_pa
 
 
 @pytest.mark.parametrize("text", [True, False])
-def test_standard_input_is_read_line_by_line(interactive, monkeypatch, text):
+def test_standard_input_is_read_streaming(interactive, monkeypatch, text):
     content = "a\nb\u2028c\nd\n"  # only a line feed ends a line
     stdin = io.StringIO(content) if text else io.TextIOWrapper(io.BytesIO(content.encode()), encoding="utf-8")
     monkeypatch.setattr(sys, "stdin", stdin)

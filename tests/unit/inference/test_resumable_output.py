@@ -1,14 +1,15 @@
 """An output is whole or not there; a program that died at any step goes on; anything else is refused in a sentence."""
 
+import fcntl
 import json
 import os
 import re
 from pathlib import Path
 
 import pytest
+from support.lines import answer_lines
 
 from muse_plugin.inference import resumable_output as partial_output
-from muse_plugin.inference.line_by_line import answer_lines
 from muse_plugin.inference.resumable_output import fingerprint_file
 
 LINES = [f"line {i} ä" for i in range(10)]
@@ -310,7 +311,7 @@ def test_two_programs_at_one_output_are_refused(source):
 
 
 def test_a_lock_that_its_owner_removes_meanwhile_is_not_taken(source, monkeypatch):
-    flock = partial_output.fcntl.flock
+    flock = fcntl.flock
     removed = []
 
     def remove_first(file, flags):
@@ -324,7 +325,7 @@ def test_a_lock_that_its_owner_removes_meanwhile_is_not_taken(source, monkeypatc
             Worker().run(source)
         return [line.text.upper() for line in buffer]
 
-    monkeypatch.setattr(partial_output.fcntl, "flock", remove_first)
+    monkeypatch.setattr(fcntl, "flock", remove_first)
     answer_lines(try_it, source, source.with_name("out.txt"), SIZE, lambda: {})
     assert removed
     assert source.with_name("out.txt").read_text() == whole(source)

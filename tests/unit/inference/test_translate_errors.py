@@ -76,15 +76,17 @@ def test_a_checkpoint_with_settings_in_the_old_form_translates_the_same(model_fo
     assert new == old
 
 
-def test_every_batch_keeps_its_limits_and_no_sentence_is_lost(model_folder):
-    translator = Translator.load(model_folder, cpu=True, batch_size=4, max_tokens=24)
-    encoded = {i: torch.zeros(1 + 7 * i % 30, dtype=torch.long) for i in range(23)}
-    batches = list(translator._make_batches(encoded))
-    assert sorted(position for batch in batches for position in batch) == list(encoded)
+def test_every_batch_keeps_its_limits(model_folder, monkeypatch):
+    translator = Translator.load(model_folder, cpu=True, batch_size=4, max_tokens=40)
+    search, batches = translator._search, []
+    monkeypatch.setattr(translator, "_search", lambda batch: batches.append([len(s) for s in batch]) or search(batch))
+    lines = [Line(i + 1, " ".join([GERMAN[0]] * (1 + 7 * i % 4))) for i in range(15)]
+    assert len(translator.translate_lines(lines)) == 15
+    assert sum(map(len, batches)) == 15
+    assert {len(batch) for batch in batches} >= {4, 1}
     for batch in batches:
-        longest = max(len(encoded[position]) for position in batch)
         assert len(batch) <= 4
-        assert len(batch) * longest <= 24 or len(batch) == 1
+        assert len(batch) * max(batch) <= 40 or len(batch) == 1
 
 
 def test_an_interrupted_translation_goes_on_to_the_same_bytes(model_folder, tmp_path, monkeypatch, capsys):

@@ -43,7 +43,7 @@ FLOORS = {
     "matching": floor(f"files text results checkpoints inference {BELOW}"),
     "evaluation": floor(f"files text results {BELOW}"),
     "benchmark": floor(f"files results criterions {BELOW}"),
-    "analysis": floor(f"files text results checkpoints {BELOW}"),
+    "analysis": floor(f"files text results checkpoints inference {BELOW}"),
     "view": floor("files text checkpoints inference analysis"),
     "fairseq_repairs": floor("files checkpoints models pretrained warning_filters"),
     # Files of the package itself.

@@ -8,9 +8,10 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from support.lines import answer_lines
 
-from muse_plugin.inference import line_by_line
-from muse_plugin.inference.line_by_line import answer_lines, run_until_stopped
+from muse_plugin.inference import streaming
+from muse_plugin.inference.streaming import run_until_stopped
 
 
 def answer(buffer):
@@ -83,7 +84,7 @@ def bars(monkeypatch):
     """What every bar of progress was told."""
     made = []
 
-    class Bar(line_by_line.tqdm):
+    class Bar(streaming.tqdm):
         def __init__(self, *args, **settings):
             made.append(settings | {"steps": []})
             super().__init__(*args, **{**settings, "disable": True})
@@ -91,7 +92,7 @@ def bars(monkeypatch):
         def update(self, n=1):
             made[-1]["steps"].append(n)
 
-    monkeypatch.setattr(line_by_line, "tqdm", Bar)
+    monkeypatch.setattr(streaming, "tqdm", Bar)
     return made
 
 
@@ -157,7 +158,7 @@ def test_restart_without_files_is_refused(tmp_path, monkeypatch, words, missing)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").write_text("")
     parser = argparse.ArgumentParser()
-    line_by_line.add_stream_arguments(parser)
-    line_by_line.check_stream_arguments(parser.parse_args(words))
+    streaming.add_stream_arguments(parser)
+    streaming.check_stream_arguments(parser.parse_args(words))
     with pytest.raises(ValueError, match=f"--restart needs --input FILE and --output FILE, but {missing} is not given"):
-        line_by_line.check_stream_arguments(parser.parse_args([*words, "--restart"]))
+        streaming.check_stream_arguments(parser.parse_args([*words, "--restart"]))

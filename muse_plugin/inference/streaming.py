@@ -5,12 +5,14 @@ end of a buffer: the model sees the same lines together as if it had never been 
 """
 
 import argparse
+import contextlib
+import io
 import itertools
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional
 
@@ -37,9 +39,6 @@ class Line(NamedTuple):
     number: int
     text: str
     is_valid: bool = True
-
-
-Answer = Callable[[Sequence[Line]], Sequence[str]]
 
 
 def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,91 +87,115 @@ def run_until_stopped(work: Callable[[], None]) -> int:
     return 0
 
 
-def answer_lines(
-    answer: Answer,
+class LineRun:
+    """The lines that are left to answer, a buffer at a time: ``for lines in run: run.write(answers)``.
+
+    Args:
+        stream: the input, after the lines that are done.
+        write: keeps the answers of a buffer: their bytes and their number.
+        bar: shows how many lines are done.
+        buffer_size: lines in a buffer; the last one may have fewer.
+        done: lines that were answered before.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, write: Callable[[bytes, int], None], bar: "tqdm[Any]", buffer_size: int, done: int = 0
+    ) -> None:
+        self._stream = stream
+        self._write = write
+        self._bar = bar
+        self._buffer_size = buffer_size
+        self._asked = 0
+        self.lines = done
+
+    def __iter__(self) -> Iterator[list[Line]]:
+        numbered = enumerate(iterate_lines(self._stream, self.lines + 1), start=self.lines + 1)
+        lines = (Line(number, *line) for number, line in numbered)
+        while buffer := list(itertools.islice(lines, self._buffer_size)):
+            for line in buffer:
+                if not line.is_valid:
+                    logger.warning(
+                        "line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", line.number
+                    )
+            self._asked = len(buffer)
+            yield buffer
+
+    def write(self, answers: Sequence[str]) -> None:
+        """Writes the answers of the buffer that was read last, one for each line, none with a line break."""
+        assert len(answers) == self._asked, "one answer for each line"
+        self._write("".join(f"{text}\n" for text in answers).encode("utf-8"), len(answers))
+        self.lines += len(answers)
+        self._bar.update(len(answers))
+
+
+@contextlib.contextmanager
+def resume(
     source: Optional[Path],
     target: Optional[Path],
     buffer_size: int,
     made_by: Callable[[], Mapping[str, Any]],
     restart: bool = False,
-) -> None:
-    """Writes an answer for every line, in order.
+) -> Iterator[LineRun]:
+    """Opens both ends; the block answers the lines that are left. The output is whole when the block ends.
 
     Args:
-        answer: gives as many answers as lines, none with a line break.
         source: a file, or None for standard input.
         target: a file, or None for standard output.
         buffer_size: lines read before the first is answered, unless the input is a terminal.
         made_by: says what the answers depend on; see ``PartialOutput``. Called only if both ends are ordinary files.
         restart: whether what a stopped program left is thrown away.
 
+    Yields:
+        The lines, see ``LineRun``.
+
     Raises:
         FileExistsError: if what a stopped program left was made from something else.
         ValueError: if another program is writing the same file, or what a stopped program left is damaged.
     """
     if source is None or not source.is_file() or target is None or (target.exists() and not target.is_file()):
-        with open_input(source) as stream, open_output(target) as sink:
-            _answer_stream(answer, stream, sink, 1 if stream.isatty() else buffer_size, source)
+        with _stream(source, target, buffer_size) as run:
+            yield run
         return
     start = time.perf_counter()
     with PartialOutput(source, target, {**made_by(), "lines at a time": buffer_size}, restart) as output:
         done = output.lines
         if output.is_in_place:
             _say(f"{target} was whole already: {done:,} lines.")
-            output.finish()
-            return
-        if done:
+        elif done:
             _say(f"{done:,} lines are done already and lie in {output.partial}; going on after them.")
-        fresh = 0
-
-        def keep(text: bytes, lines: int) -> None:
-            nonlocal fresh
-            output.append(text, lines, can_go_on=lines == buffer_size)
-            fresh += lines
-
+        left: BinaryIO = io.BytesIO() if output.is_in_place else output.source
         try:
-            with _make_bar(source, done) as bar:
-                _answer_buffers(answer, output.source, keep, bar, buffer_size, done)
+            with _make_bar(source, done, hidden=output.is_in_place) as bar:
+                run = LineRun(
+                    left, lambda text, lines: output.append(text, lines, lines == buffer_size), bar, buffer_size, done
+                )
+                yield run
             output.finish()
         except BaseException:
             if output.lines:
                 _say(f"{output.lines:,} lines are kept in {output.partial}; the same command goes on after them.")
             raise
-    seconds = time.perf_counter() - start
-    _say(
-        f"{target}: {done + fresh:,} lines, {fresh:,} now in {seconds:.1f} s: {fresh / seconds:,.1f} lines per second."
-    )
+        if not output.is_in_place:
+            seconds, fresh = time.perf_counter() - start, run.lines - done
+            _say(
+                f"{target}: {run.lines:,} lines, {fresh:,} now in {seconds:.1f} s: "
+                f"{fresh / seconds:,.1f} lines per second."
+            )
 
 
-def _answer_stream(answer: Answer, stream: BinaryIO, sink: BinaryIO, buffer_size: int, source: Optional[Path]) -> None:
-    if stream.isatty():
-        _say("Type a sentence and press Enter; Ctrl-D ends.")
+@contextlib.contextmanager
+def _stream(source: Optional[Path], target: Optional[Path], buffer_size: int) -> Iterator[LineRun]:
+    """As ``resume``, where nothing can be kept: each buffer is written at once."""
+    with open_input(source) as stream, open_output(target) as sink:
+        if stream.isatty():
+            _say("Type a sentence and press Enter; Ctrl-D ends.")
 
-    def write(text: bytes, lines: int) -> None:
-        sink.write(text)
-        sink.flush()
+        def write(text: bytes, lines: int) -> None:
+            sink.write(text)
+            sink.flush()
 
-    with _make_bar(source, hidden=stream.isatty() or sink.isatty()) as bar:
-        _answer_buffers(answer, stream, write, bar, buffer_size)
-
-
-def _answer_buffers(
-    answer: Answer,
-    stream: BinaryIO,
-    write: Callable[[bytes, int], None],
-    bar: "tqdm[Any]",
-    buffer_size: int,
-    done: int = 0,
-) -> None:
-    lines = (Line(number, *line) for number, line in enumerate(iterate_lines(stream, done + 1), start=done + 1))
-    while buffer := list(itertools.islice(lines, buffer_size)):
-        for line in buffer:
-            if not line.is_valid:
-                logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", line.number)
-        answers = answer(buffer)
-        assert len(answers) == len(buffer), "one answer for each line"
-        write("".join(f"{text}\n" for text in answers).encode("utf-8"), len(buffer))
-        bar.update(len(buffer))
+        with _make_bar(source, hidden=stream.isatty() or sink.isatty()) as bar:
+            yield LineRun(stream, write, bar, 1 if stream.isatty() else buffer_size)
 
 
 def _make_bar(source: Optional[Path], done: int = 0, hidden: bool = False) -> "tqdm[Any]":
