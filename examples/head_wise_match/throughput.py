@@ -110,9 +110,8 @@ def make_vectors(model, folder, rows, dtype):
     """Stores random vectors as if the model had made them."""
     import torch
 
-    from muse_plugin.matching.cache_meta import CacheMeta
     from muse_plugin.matching.cache_writer import CacheWriter
-    from muse_plugin.matching.vector_cache import VectorCache
+    from muse_plugin.matching.vector_cache import CacheMeta, VectorCache
 
     generator = torch.Generator().manual_seed(rows)
     meta = CacheMeta(model.fingerprint(), "random", False, rows, model.width, dtype, model.max_words)

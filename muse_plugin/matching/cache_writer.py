@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from muse_plugin.files.locks import take_lock
-from muse_plugin.matching.cache_meta import (
+from muse_plugin.matching.vector_cache import (
     IDS_NAME,
     INDEX_PREFIX,
     LOCK_NAME,

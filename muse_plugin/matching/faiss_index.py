@@ -20,8 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.matching.cache_meta import INDEX_PREFIX
-from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.matching.vector_cache import INDEX_PREFIX, VectorCache
 
 _MOST_CODE_BYTES = 256  # per vector
 _CODE_VALUES = 256  # of a byte, which as many vectors are needed to learn

@@ -26,8 +26,7 @@ from support.memory_limit import limited_memory
 from support.translation_models import save_translation_model
 
 from muse_plugin.checkpoints.safe_loading import ALLOWED, load_checkpoint
-from muse_plugin.matching.cache_meta import IDS_NAME, META_NAME, VECTORS_NAME, CacheMeta, write_meta
-from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.matching.vector_cache import IDS_NAME, META_NAME, VECTORS_NAME, CacheMeta, VectorCache, write_meta
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.preparation import corpus_formats
 from muse_plugin.preparation.corpus_formats import parse_format

@@ -8,9 +8,8 @@ import torch
 from support.helpers import assert_close
 
 from muse_plugin.matching import cache_writer, encode
-from muse_plugin.matching.cache_meta import read_meta
 from muse_plugin.matching.encode import encode_file
-from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.matching.vector_cache import VectorCache, read_meta
 from muse_plugin_command import cli
 
 

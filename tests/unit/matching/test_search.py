@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 from support.helpers import assert_close
 
 from muse_plugin.matching import search
-from muse_plugin.matching.best_matches import Blocks, find_by_cosine, match_all, plan_blocks, rank_candidates
-from muse_plugin.matching.cache_meta import CacheMeta
+from muse_plugin.matching.best_matches import (
+    Blocks,
+    TopRows,
+    best_columns,
+    find_by_cosine,
+    match_all,
+    plan_blocks,
+    rank_candidates,
+)
 from muse_plugin.matching.cache_writer import CacheWriter
 from muse_plugin.matching.faiss_index import choose_kind, index_path, load_or_build
 from muse_plugin.matching.search import Finder, choose_candidates
-from muse_plugin.matching.top_rows import TopRows, best_columns
-from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.matching.vector_cache import CacheMeta, VectorCache
 from muse_plugin_command import cli
 
 

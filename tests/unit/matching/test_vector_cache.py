@@ -8,10 +8,9 @@ import pytest
 import torch
 from support.helpers import assert_close
 
-from muse_plugin.matching import cache_meta, cache_writer
-from muse_plugin.matching.cache_meta import CacheMeta, read_meta, require_meta
+from muse_plugin.matching import cache_writer, vector_cache
 from muse_plugin.matching.cache_writer import CacheWriter
-from muse_plugin.matching.vector_cache import VectorCache, check_made_by
+from muse_plugin.matching.vector_cache import CacheMeta, VectorCache, check_made_by, read_meta, require_meta
 
 ROWS, WIDTH, STEP = 10, 3, 4
 
@@ -338,6 +337,6 @@ def test_the_description_names_the_programs(tmp_path):
     with CacheWriter(folder, meta):
         pass
     assert json.loads((folder / "meta.json").read_text())["versions"] == {
-        "muse_plugin": cache_meta.__version__,
+        "muse_plugin": vector_cache.__version__,
         "torch": str(torch.__version__),
     }
