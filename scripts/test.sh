@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
-# Runs the tests, after installing what is missing. Arguments go to pytest: bash scripts/test.sh tests/unit -x
+# Runs the tests on all cores, after installing what is missing.
+#
+#   bash scripts/test.sh                  shows that an installation and a change work: unit tests, documents, one way from
+#                                         raw text to translations and one to labels
+#   bash scripts/test.sh --all            everything that needs no GPU and no patience, as .ci/run does
+#   bash scripts/test.sh tests/unit -x    arguments go to pytest; --numprocesses 0 for a debugger
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -10,8 +15,18 @@ enter_environment
 cd "$muse_plugin_root"
 unset PYTHONDONTWRITEBYTECODE # hundreds of processes import the package: it is compiled once
 if (($# == 0)); then
-  # Everything: on all cores, each test in whichever process is free; the slowest are listed.
-  set -- --numprocesses "$(python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')" \
-    --dist worksteal --durations 20
+  # Recipes start many processes; they run with --all.
+  set -- tests/unit tests/docs tests/integration/test_end_to_end.py --ignore tests/unit/recipes
+elif [[ "$1" == --all ]]; then
+  shift
+  set -- --durations 20 "$@"
 fi
+case " $* " in
+  *" -n"* | *" --numprocesses"* | *" --pdb "*) ;;
+  *)
+    # Each test in whichever process is free.
+    cores=$(python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')
+    set -- --numprocesses "$cores" --dist worksteal "$@"
+    ;;
+esac
 exec python -m pytest "$@"

@@ -35,9 +35,15 @@ from torch import nn
 from muse_plugin.models.muse_config import MuseConfig
 
 
-@pytest.fixture(params=[(variant, form) for variant in VARIANTS for form in ("ordinary", "inference")], ids="-".join)
+@pytest.fixture(params=VARIANTS)
 def net(request):
-    """A model in evaluation mode, as trained and as prepared for generation; shared, so do not change it."""
+    """A model in evaluation mode; shared, so do not change it."""
+    return built(request.param)
+
+
+@pytest.fixture(params=[(variant, form) for variant in VARIANTS for form in ("ordinary", "inference")], ids="-".join)
+def decoding_net(request):
+    """A model as trained, and as prepared for generation, whose products are other ones."""
     return built(*request.param)
 
 
@@ -56,30 +62,38 @@ def loss_of(net):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("left", [True, False])
-def test_longer_padding_of_the_source_changes_nothing(net, left):
+def test_longer_padding_of_the_source_changes_nothing(net):
     sources, _, _, previous = make_pair()
-    short, long = (make_batch(sources, left, longer) for longer in (0, 9))
-    states = [net.encoder(tokens, lengths_of(tokens))["encoder_out"][0].transpose(0, 1) for tokens in (short, long)]
-    assert_close(states[1][long.ne(PAD)], states[0][short.ne(PAD)], atol=ATOL)
-    assert_close(logits_of(net, long, previous), logits_of(net, short, previous), atol=ATOL)
+    for left in (True, False):
+        short, long = (make_batch(sources, left, longer) for longer in (0, 9))
+        states = [net.encoder(tokens, lengths_of(tokens))["encoder_out"][0].transpose(0, 1) for tokens in (short, long)]
+        assert_close(states[1][long.ne(PAD)], states[0][short.ne(PAD)], atol=ATOL, why=f"{left=}")
+        assert_close(logits_of(net, long, previous), logits_of(net, short, previous), atol=ATOL, why=f"{left=}")
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("left", [True, False])
-def test_longer_padding_of_the_target_changes_nothing(net, left):
+def test_longer_padding_of_the_target_changes_nothing(net):
     _, targets, source, short = make_pair()
-    long = make_batch(targets, left, longer=9)
-    actual, expected = logits_of(net, source, long), logits_of(net, source, short)
-    assert_close(actual[long.ne(PAD)], expected[short.ne(PAD)], atol=ATOL)
+    expected = logits_of(net, source, short)[short.ne(PAD)]
+    for left in (True, False):
+        long = make_batch(targets, left, longer=9)
+        assert_close(logits_of(net, source, long)[long.ne(PAD)], expected, atol=ATOL, why=f"{left=}")
 
 
 @torch.no_grad()
-def test_a_sentence_alone_equals_itself_in_a_batch(net):
+def test_a_sentence_alone_equals_itself_in_a_batch(decoding_net):
     sources, targets, source, previous = make_pair()
-    batch = logits_of(net, source, previous)
+    batch = logits_of(decoding_net, source, previous)
     for row, (one, target) in enumerate(zip(sources, targets, strict=True)):
-        assert_close(logits_of(net, one[None], target[None])[0], batch[row, : len(target)], atol=ATOL)
+        assert_close(logits_of(decoding_net, one[None], target[None])[0], batch[row, : len(target)], atol=ATOL)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_form_for_inference_computes_what_was_trained(variant):
+    _, _, source, previous = make_pair()
+    ordinary, inference = (logits_of(built(variant, form), source, previous) for form in ("ordinary", "inference"))
+    assert_close(inference, ordinary, atol=ATOL)
 
 
 @torch.no_grad()
@@ -97,15 +111,16 @@ def test_published_padding_leaks_and_is_off_by_default():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("changed", [1, 3, 5])
-def test_changing_a_token_leaves_earlier_outputs_bit_identical(net, changed):
+def test_changing_a_token_leaves_earlier_outputs_bit_identical(net):
     source = make_batch([make_sentence(7)] * 2)
     previous = torch.stack([make_sentence(6, seed).roll(1) for seed in (1, 2)])
     before = logits_of(net, source, previous)
-    previous[:, changed] = 4 + (previous[:, changed] - 3) % (SYMBOLS - 4)
-    after = logits_of(net, source, previous)
-    assert_close(after[:, :changed], before[:, :changed], atol=0, rtol=0)
-    assert not torch.equal(after[:, changed:], before[:, changed:])
+    for at in (1, 3, 5):
+        changed = previous.clone()
+        changed[:, at] = 4 + (changed[:, at] - 3) % (SYMBOLS - 4)
+        after = logits_of(net, source, changed)
+        assert_close(after[:, :at], before[:, :at], atol=0, rtol=0, why=f"changed {at}")
+        assert not torch.equal(after[:, at:], before[:, at:]), f"changed {at}"
 
 
 def step_through(net, encoder_out, tokens, steps):
@@ -120,34 +135,40 @@ def step_through(net, encoder_out, tokens, steps):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("steps", [[1] * 6, [6], [4, 1, 1], [1, 3, 2]], ids=str)
-def test_steps_of_any_size_equal_one_pass(net, steps):
+def test_steps_of_any_size_equal_one_pass(decoding_net):
+    net = decoding_net
     _, _, source, previous = make_pair()
     encoder_out = net.encoder(source, lengths_of(source))
     whole = logits_of(net, source, previous)
-    stepwise = step_through(net, encoder_out, previous, steps)
-    assert_close(stepwise[previous.ne(PAD)], whole[previous.ne(PAD)], atol=ATOL)
+    for steps in ([1] * 6, [6], [4, 1, 1], [1, 3, 2]):
+        stepwise = step_through(net, encoder_out, previous, steps)
+        assert_close(stepwise[previous.ne(PAD)], whole[previous.ne(PAD)], atol=ATOL, why=f"{steps=}")
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("steps", [[1] * 6, [4, 2], [2, 1, 3]], ids=str)
-def test_prefixes_padded_on_the_left_continue_like_the_sentence_alone(net, steps):
+def test_prefixes_padded_on_the_left_continue_like_the_sentence_alone(decoding_net):
+    net = decoding_net
     sources, targets, source, _ = make_pair()
     previous = make_batch(targets, left=True)
     encoder_out = net.encoder(source, lengths_of(source))
-    stepwise = step_through(net, encoder_out, previous, steps)
-    assert stepwise.isfinite().all()
-    for row, (one, target) in enumerate(zip(sources, targets, strict=True)):
-        alone = logits_of(net, one[None], target[None])[0]
-        assert_close(stepwise[row, previous[row].ne(PAD)], alone, atol=ATOL)
+    pairs = zip(sources, targets, strict=True)
+    alone = [logits_of(net, one[None], target[None])[0] for one, target in pairs]
+    for steps in ([1] * 6, [4, 2], [2, 1, 3]):
+        stepwise = step_through(net, encoder_out, previous, steps)
+        assert stepwise.isfinite().all()
+        for row, expected in enumerate(alone):
+            assert_close(stepwise[row, previous[row].ne(PAD)], expected, atol=ATOL, why=f"{steps=}")
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("order", [[2, 0, 1], [1, 1, 1], [0, 2], [2, 2, 0, 1, 1], [1]], ids=str)
-def test_reordered_rows_continue_like_a_fresh_pass(net, order):
+def test_reordered_rows_continue_like_a_fresh_pass(decoding_net):
+    for order in ([2, 0, 1], [1, 1, 1], [0, 2], [2, 2, 0, 1, 1], [1]):
+        check_reordering(decoding_net, torch.tensor(order))
+
+
+def check_reordering(net, order):
     _, _, source, _ = make_pair()
     previous = torch.stack([make_sentence(6, seed).roll(1) for seed in (1, 2, 3)])
-    order = torch.tensor(order)
     encoder_out, state = net.encoder(source, lengths_of(source)), {}
     net.decoder(previous[:, :2], encoder_out, incremental_state=state)
     net.decoder(previous[:, :3], encoder_out, incremental_state=state)
@@ -159,7 +180,7 @@ def test_reordered_rows_continue_like_a_fresh_pass(net, order):
     fourth = net.decoder(continued[:, :4], encoder_out, incremental_state=state)[0]
     rest = net.decoder(continued, encoder_out, incremental_state=state)[0]
     whole = logits_of(net, source[order], continued)
-    assert_close(torch.cat([fourth, rest], dim=1), whole[:, 3:], atol=ATOL)
+    assert_close(torch.cat([fourth, rest], dim=1), whole[:, 3:], atol=ATOL, why=f"order {order.tolist()}")
 
 
 @torch.no_grad()

@@ -26,20 +26,20 @@ SIZES = ["word_embed_dim", "character_ngram_dim", "character_embed_dim", "charac
 RATES = ["embedding_dropout", "dropout", "classifier_dropout"]
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", SIZES)
-@pytest.mark.parametrize("value", [0, -3])
-def test_build_raises_error_when_a_size_of_the_trunk_is_below_one(model, name, value):
+def test_build_raises_error_when_a_size_of_the_trunk_is_below_one(name):
     flag = "--" + name.replace("_", "-")
-    assert faults_of(model, **{name: value})[0] == f"{flag} must be at least 1, but got {value}."
+    for model in MODELS:
+        for value in (0, -3):
+            assert faults_of(model, **{name: value})[0] == f"{flag} must be at least 1, but got {value}.", model
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", RATES)
-@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
-def test_build_raises_error_when_a_rate_of_the_trunk_is_no_probability(model, name, value):
+def test_build_raises_error_when_a_rate_of_the_trunk_is_no_probability(name):
     flag = "--" + name.replace("_", "-")
-    assert faults_of(model, **{name: value}) == [f"{flag} must lie in [0, 1), but got {value}."]
+    for model in MODELS:
+        for value in (-0.1, 1.0, float("nan")):
+            assert faults_of(model, **{name: value}) == [f"{flag} must lie in [0, 1), but got {value}."], model
 
 
 @pytest.mark.parametrize(
