@@ -70,7 +70,7 @@ binarise_both() { # one dictionary for both languages; "de" then holds the text 
 
 step "$data" download "fetch the archive" fetch de-en.tgz
 step "$data" unpack "extract, drop what is no sentence" unpack
-step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train test -- --lower
+step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train test -- "${text_flags[@]}"
 step "$data" split "clean, split, count the lines" split
 step "$data" segment "learn and apply $merges BPE merges" segment_text "$data" "$merges" de en train valid test
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"

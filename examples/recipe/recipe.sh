@@ -43,6 +43,7 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
   model=${MODEL:-muse}
   seed=${SEED:-1}
   node=${NODE_RANK:-${SLURM_NODEID:-0}} # the number of this node among several
+  text_flags=() # of save_pipeline.py, see the recipe's common.sh
   # What a trial trains: four updates of a model of these sizes.
   trial_flags=()
   if [[ "$trial" == 1 ]]; then
@@ -132,7 +133,7 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   shift
   wanted=$(printf '%s\n' "$@")
   if [[ ! -f "$dir/evaluation.txt" || "$(<"$dir/evaluation.txt")" != "$wanted" ]]; then
-    rm -f "$dir/.average.done" "$dir"/.generate*.done
+    rm -f "$dir/.average.done" "$dir/.model.done" "$dir"/.generate*.done
   fi
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
@@ -160,6 +161,21 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
   if [[ "$2" == update ]]; then last=(--num-update-checkpoints "$3"); fi
   if [[ "$trial" == 1 ]]; then last=(--num-update-checkpoints 2); fi
   python -m muse_plugin.cli average --inputs "$1/checkpoints" --output "$1/checkpoint_avg.pt" "${last[@]}"
+}
+
+save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
+  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6
+  # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
+  if [[ "$(head -n 1 "$dir/bpe.codes")" != '#version: 0.2'* ]]; then
+    printf '%s: warning: %s is not of version 0.2, so %s is not written\n' "$recipe" "$dir/bpe.codes" "$model_dir" >&3
+    return
+  fi
+  rm -rf "${model_dir:?}"
+  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" --subwords "$dir/bpe.codes" --output "$model_dir" \
+    "${text_flags[@]+"${text_flags[@]}"}"
+  cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
+  ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
+  printf "%s: translate other sentences: muse-plugin translate --path %q\n" "$recipe" "$model_dir" >&3
 }
 
 generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/generate-SUBSET.txt

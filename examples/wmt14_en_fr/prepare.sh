@@ -57,7 +57,7 @@ binarise() {
 
 step "$data" download "fetch the corpora" fetch "${archives[@]}" dev.tgz
 step "$data" extract "extract" extract
-step "$data" tokenize "normalise and tokenise" tokenize_raw "$data" en fr all -- --normalize --aggressive
+step "$data" tokenize "normalise and tokenise" tokenize_raw "$data" en fr all -- "${text_flags[@]}"
 step "$data" tokenize-test "tokenise newstest2014" tokenize_raw "$data" en fr test -- --aggressive
 step "$data" split "split" split
 step "$data" segment "learn and apply $merges BPE merges" segment_text "$data" "$merges" en fr train valid test
