@@ -157,7 +157,10 @@ def check_model_folder(folder, segmented):
     translator = Translator.load(moved, cpu=True)
     lines = (segmented / f"valid.{translator.pipeline.source_lang}").read_text(encoding="utf-8").splitlines()[:20]
     detokenizer = MosesDetokenizer(lang=translator.pipeline.source_lang)
-    words = [line.replace("@@ ", "").split() for line in lines]
+    if translator.pipeline.source.subwords == "sentencepiece":
+        words = [line.replace(" ", "").replace("\u2581", " ").split() for line in lines]
+    else:
+        words = [line.replace("@@ ", "").split() for line in lines]
     split = translator.pipeline.source.tokenizer == "none"
     texts = [" ".join(line) if split else detokenizer.detokenize(line) for line in words]
     same = sum(translator.pipeline.encode_source(text) == line for text, line in zip(texts, lines, strict=True))
@@ -173,6 +176,9 @@ TRIALS = [
      ["muse_simple-simcut-bpe-dropout-seed2"]),
     ("wmt14_en_de", make_wmt_en_de, {}, ["muse-seed1"]),
     ("wmt14_en_fr", make_wmt_en_fr, {}, ["muse-seed1"]),
+    ("multi30k", make_multi30k, {"SUBWORDS": "sentencepiece", "MERGES": "400"},
+     ["en-de-muse-sentencepiece-unigram-seed1"]),
+    ("iwslt14_de_en", make_iwslt14, {"SUBWORDS": "sentencepiece:bpe"}, ["muse-sentencepiece-bpe-seed1"]),
     ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, ["transformer-rdrop-seed1"]),
 ]  # fmt: skip
 
