@@ -31,6 +31,7 @@ setup(
         "sacrebleu>=2.0",
         "sacremoses>=0.0.53",
         "subword-nmt>=0.3.8",
+        "sentencepiece>=0.1.97",
         "scikit-learn>=1.0",  # measures of labels
         "scipy>=1.7",
         "tqdm>=4.60",

@@ -56,6 +56,7 @@ OLDEST_PYTHON, NEWEST_PYTHON, TESTED_PYTHON = "3.10", "3.12", "3.11"
 FAIRSEQ_INSTALL = "--no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
 NO_TRAINING = "nothing can be trained or translated"
 NO_TEXT = "no raw text can be prepared: neither the quickstart nor 'muse-plugin translate' works"
+NO_PIECES = "no text is cut into pieces of SentencePiece (SUBWORDS=sentencepiece)"
 NO_BERT = "head-wise match has no BERT (--bert-dir), only this package's own encoders"
 
 REQUIREMENTS = (
@@ -84,6 +85,9 @@ REQUIREMENTS = (
     ),
     Requirement("sacremoses", "sacremoses", "sacremoses", "0.0.53", None, "0.2.0", False, NO_TEXT, "sacremoses"),
     Requirement("subword-nmt", "subword_nmt", "subword-nmt", "0.3.8", None, "0.3.8", False, NO_TEXT, "subword-nmt"),
+    Requirement(
+        "sentencepiece", "sentencepiece", "sentencepiece", "0.1.97", None, "0.2.3", False, NO_PIECES, "sentencepiece"
+    ),
     Requirement(
         "pytorch-crf",
         "torchcrf",

@@ -6,6 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 start_recipe iwslt14_de_en
 
 data=$work_dir/data
+text_flags=(--lower) # as corpus.py tokenize is given them
 choose_criterion "$data"
 # 0, or pretrain (both directions at once), or finetune (German to English, from what pretrain has learnt)
 bidirectional=${BIDIRECTIONAL:-0}

@@ -3,6 +3,7 @@
 #
 #   MODEL=muse bash examples/iwslt14_de_en/evaluate.sh      the same settings as for train.sh
 #
+# Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
 set -euo pipefail
 # shellcheck source=examples/iwslt14_de_en/common.sh
@@ -14,6 +15,7 @@ if [[ "$bidirectional" == pretrain ]]; then bin=$data/bin-joined; fi # the same 
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" de en
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --lenpen 1 --batch-size 128 "$@"
 

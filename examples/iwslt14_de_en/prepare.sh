@@ -49,15 +49,19 @@ split() {
 
 binarise() {
   rm -rf "${data:?}/bin"
+  find_dictionary "$data" --srcdict --tgtdict
   fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" "$@"
+    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
+    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
 }
 
 binarise_both() { # one dictionary for both languages; "de" then holds the text to translate, "en" its translation
   local part
   rm -rf "${data:?}/bin-joined" "$data/bin-both" "$data/bpe-both"
+  find_dictionary "$data" --srcdict
   fairseq-preprocess --source-lang de --target-lang en --joined-dictionary --workers "$(count_cores)" \
-    --destdir "$data/bin-joined" --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test"
+    --destdir "$data/bin-joined" --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
+    "${dictionary_flags[@]+"${dictionary_flags[@]}"}"
   mkdir -p "$data/bpe-both"
   for part in train valid; do
     cat "$data/bpe/$part.de" "$data/bpe/$part.en" >"$data/bpe-both/$part.de"
@@ -70,10 +74,10 @@ binarise_both() { # one dictionary for both languages; "de" then holds the text 
 
 step "$data" download "fetch the archive" fetch de-en.tgz
 step "$data" unpack "extract, drop what is no sentence" unpack
-step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train test -- --lower
+step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train test -- "${text_flags[@]}"
 step "$data" split "clean, split, count the lines" split
-step "$data" segment "learn and apply $merges BPE merges" segment_text "$data" "$merges" de en train valid test
+step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
 if [[ "$want_both" != 0 ]]; then step "$data" binarise-both "binarise both directions" binarise_both; fi
-if [[ "$trial" != 1 ]]; then corpus compare "$here/published.sha256" "$data"; fi
+if [[ "$trial" != 1 && "$subwords" == bpe ]]; then corpus compare "$here/published.sha256" "$data"; fi
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

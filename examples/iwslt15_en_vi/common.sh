@@ -7,6 +7,7 @@ start_recipe iwslt15_en_vi
 
 data=$work_dir/data
 bin=$data/bin
+text_flags=(--split) # the files are tokenised already
 choose_criterion "$data"
 name=$model$name_suffix
 run=$work_dir/$name-seed$seed

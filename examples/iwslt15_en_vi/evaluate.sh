@@ -3,6 +3,7 @@
 #
 #   MODEL=muse bash examples/iwslt15_en_vi/evaluate.sh      the same settings as for train.sh
 #
+# Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
 set -euo pipefail
 # shellcheck source=examples/iwslt15_en_vi/common.sh
@@ -13,6 +14,7 @@ find_devices
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" en vi
 step "$run" generate "translate tst2013" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang vi --beam 5 --lenpen 1 --batch-size 128 "$@"
 

@@ -34,12 +34,14 @@ unpack() {
 
 binarise() {
   rm -rf "${data:?}/bin"
+  find_dictionary "$data" --srcdict --tgtdict
   fairseq-preprocess --source-lang en --target-lang vi --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" "$@"
+    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
+    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
 }
 
 step "$data" download "fetch the files" fetch {train,tst2012,tst2013}.{en,vi}
 step "$data" unpack "copy, count the lines, drop empty ones" unpack
-step "$data" segment "learn and apply $merges BPE merges" segment_text "$data" "$merges" en vi train valid test
+step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en vi train valid test
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -30,6 +30,7 @@ if [[ "$attention" != none && "$model" == transformer ]]; then
   fail "ATTENTION=$attention needs a model of this plugin, but MODEL is transformer; use MODEL=plain_transformer."
 fi
 
+text_flags=(--normalize --lower) # what corpus.py tokenize makes of a raw sentence with these flags is as the text of the files
 choose_criterion "$data"
 name=$model$([[ "$attention" == none ]] || printf -- '-%s' "$attention")$name_suffix
 run=$work_dir/en-$target-$name-seed$seed

@@ -3,6 +3,7 @@
 #
 #   MODEL=muse bash examples/multi30k/evaluate.sh      the same settings as for train.sh
 #
+# Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results/<test>.json. Minutes on two cores. With PROFILE=published, the last line of each score says whether the
 # tokenised BLEU lies in the expected interval, and the exit code is 1 if one does not.
 set -euo pipefail
@@ -15,6 +16,7 @@ find_devices
 averaged=${AVERAGED:-$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo 3; else echo 10; fi)}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$data/bin" en "$target"
 
 published() { # Transformer-tiny as published, tokenised BLEU
   case "$target-$1" in

@@ -2,7 +2,8 @@
 
 Run by run.sh: ``python prepare_data.py --bundle data --output RUN_DIR/text --pipeline RUN_DIR/model``. The output
 folder holds ``train.de``, ``train.en`` and so on, and the same sentences untouched as ``train.raw.de`` and so on; the
-pipeline folder holds ``text_pipeline.json`` and ``bpe.codes``.
+pipeline folder holds ``text_pipeline.json`` and ``bpe.codes``. With SentencePiece, which reads text that is not
+tokenised, it holds ``sentencepiece.model``, and the output folder the vocabulary for fairseq, ``pieces.txt``.
 """
 
 import argparse
@@ -11,7 +12,8 @@ import sys
 from multiprocessing import Pool
 from pathlib import Path
 
-from muse_plugin.text.text_pipeline import TextPipeline
+from muse_plugin.text.sentence_pieces import SentencePieces
+from muse_plugin.text.text_pipeline import LEARNABLE, TextPipeline
 
 SPLITS = ("train", "valid", "test")
 
@@ -53,10 +55,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bundle", type=Path, required=True, help="folder of deu-eng.*.tsv.gz")
     parser.add_argument("--output", type=Path, required=True, help="folder for tokenised text, made if missing")
-    parser.add_argument("--pipeline", type=Path, required=True, help="folder for text_pipeline.json and bpe.codes")
-    parser.add_argument("--merges", type=int, default=4000, help="BPE merges to learn")
+    parser.add_argument("--pipeline", type=Path, required=True, help="folder for text_pipeline.json and the subwords")
+    parser.add_argument("--merges", type=int, default=4000, help="BPE merges or pieces to learn")
+    parser.add_argument("--subwords", choices=LEARNABLE[1:], default="bpe", help="how words are cut")
     parser.add_argument(
-        "--learn-on", type=int, default=20000, help="learn merges on about so many training pairs, evenly spaced"
+        "--learn-on", type=int, default=20000, help="learn them on about so many training pairs, evenly spaced"
     )
     parser.add_argument("--limit", type=int, help="use only so many pairs of each split, evenly spaced (for trials)")
     parser.add_argument("--workers", type=int, default=2, help="processes that tokenise")
@@ -67,10 +70,16 @@ def main() -> int:
         splits = {name: pairs[:: max(1, len(pairs) // args.limit)][: args.limit] for name, pairs in splits.items()}
     train = splits["train"]
     train = train[:: max(1, len(train) // args.learn_on)]
-    pipeline = TextPipeline.learn("de", "en", (de for de, _ in train), (en for _, en in train), args.merges)
+    texts = ((de for de, _ in train), (en for _, en in train))
+    tokenizer = "moses" if args.subwords == "bpe" else "none"
+    pipeline = TextPipeline.learn("de", "en", *texts, args.merges, subwords=args.subwords, tokenizer=tokenizer)
     pipeline.save(args.pipeline)
 
     args.output.mkdir(parents=True, exist_ok=True)
+    if args.subwords != "bpe":
+        pieces = SentencePieces(pipeline.source_content).list_pieces()
+        # fairseq wants a count; nothing here depends on it.
+        (args.output / "pieces.txt").write_bytes("".join(f"{piece} 1\n" for piece in pieces).encode("utf-8"))
     with Pool(args.workers, initializer=_start_worker, initargs=(args.pipeline,)) as pool:
         for split, pairs in splits.items():
             encoded = pool.map(_encode, pairs, chunksize=500)

@@ -23,7 +23,7 @@ from muse_plugin.files.text_streams import iterate_lines
 from muse_plugin.text.text_pipeline import TextPipeline
 
 NUM_SHOWN = 10
-PACKAGES = ("fairseq-fixed", "torch", "numpy", "sacrebleu", "sacremoses", "subword-nmt")
+PACKAGES = ("fairseq-fixed", "torch", "numpy", "sacrebleu", "sacremoses", "subword-nmt", "sentencepiece")
 
 
 def read_lines(path: Path) -> list[str]:

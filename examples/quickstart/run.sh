@@ -15,6 +15,7 @@
 #   RUN_DIR=...     where everything is written (default: runs/quickstart in the repository)
 #   FAST_TRIAL=1    the same steps in a minute with a few sentences and updates, to see that all of it works
 #   SKIP_SETUP=1    use the python on the PATH as it is
+#   SUBWORDS=sentencepiece   or sentencepiece:bpe, in place of BPE by subword-nmt: on the untokenised text; MERGES pieces, no verdict
 #   SEED, UPDATES, MAX_TOKENS, MERGES, LR, DROPOUT, ARCH   another training, without a verdict on its score
 # Further arguments go to fairseq-train, e.g.: RUN_DIR=runs/wide bash examples/quickstart/run.sh --encoder-embed-dim 256
 set -euo pipefail
@@ -59,6 +60,15 @@ setting merges "${MERGES:-}"
 setting lr "${LR:-}"
 setting dropout "${DROPOUT:-}"
 setting arch "${ARCH:-}"
+case "${SUBWORDS:-bpe}" in
+  bpe) ;;
+  sentencepiece | sentencepiece:unigram) settings+=(subwords=sentencepiece) ;;
+  sentencepiece:bpe) settings+=(subwords=sentencepiece-bpe) ;;
+  *)
+    printf "quickstart: error: SUBWORDS must be bpe, sentencepiece or sentencepiece:bpe, but is '%s'.\n" "$SUBWORDS" >&2
+    exit 2
+    ;;
+esac
 value() {
   local entry
   for entry in "${settings[@]}"; do
@@ -115,15 +125,18 @@ logged() { # logged NAME COMMAND...: output to the log; its end is shown if the 
 prepare() {
   local options=()
   if [[ "$(value limit)" != 0 ]]; then options=(--limit "$(value limit)"); fi
+  if [[ -n "$(value subwords)" ]]; then options+=(--subwords "$(value subwords)"); fi
   logged prepare python "$here/prepare_data.py" --bundle "$here/data" --output "$run_dir/text" \
     --pipeline "$run_dir/model" --merges "$(value merges)" "${options[@]+"${options[@]}"}"
 }
 
 binarise() {
+  local dictionary=()
+  if [[ -f "$run_dir/text/pieces.txt" ]]; then dictionary=(--srcdict "$run_dir/text/pieces.txt"); fi
   rm -rf "${run_dir:?}/bin"
   logged binarise fairseq-preprocess --source-lang de --target-lang en --joined-dictionary --workers 2 \
     --trainpref "$run_dir/text/train" --validpref "$run_dir/text/valid" --testpref "$run_dir/text/test" \
-    --destdir "$run_dir/bin" &&
+    --destdir "$run_dir/bin" "${dictionary[@]+"${dictionary[@]}"}" &&
     cp "$run_dir/bin/dict.de.txt" "$run_dir/bin/dict.en.txt" "$run_dir/model/"
 }
 

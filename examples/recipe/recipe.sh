@@ -9,6 +9,8 @@
 #   RAW_DIR=...       where the original files lie or are downloaded to (default: WORK_DIR/raw)
 #   MODEL=muse        or muse_simple, or transformer: the baseline (a recipe may have more)
 #   SEED=1
+#   SUBWORDS=bpe      joint subwords of both languages, as many as MERGES says: subword-nmt's; or sentencepiece (its unigram model),
+#                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh
 #   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
 #   TRIAL=1           a few sentences and updates, to see within minutes that all steps work
@@ -43,6 +45,7 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
   model=${MODEL:-muse}
   seed=${SEED:-1}
   node=${NODE_RANK:-${SLURM_NODEID:-0}} # the number of this node among several
+  text_flags=() # of save_pipeline.py, see the recipe's common.sh
   # What a trial trains: four updates of a model of these sizes.
   trial_flags=()
   if [[ "$trial" == 1 ]]; then
@@ -53,6 +56,12 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
   fi
   local models="muse muse_simple transformer${2:+ $2}"
   [[ "$model" != *' '* && " $models " == *" $model "* ]] || fail "MODEL must be one of $models, but is '$model'."
+  subwords=${SUBWORDS:-bpe}
+  case "$subwords" in
+    bpe | sentencepiece:unigram | sentencepiece:bpe) ;;
+    sentencepiece) subwords=sentencepiece:unigram ;;
+    *) fail "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but is '$subwords'." ;;
+  esac
   work_dir=${WORK_DIR:-$root/runs/$recipe$([[ "$trial" == 1 ]] && printf -- '-trial' || true)}
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)
@@ -117,6 +126,7 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
 keep_settings() { # keep_settings DIR NAME=VALUE...: a folder belongs to one setting; other settings are refused
   local dir=$1 wanted
   shift
+  if [[ "$subwords" != bpe ]]; then set -- "$@" "subwords=$subwords"; fi
   wanted=$(printf '%s\n' "$@")
   mkdir -p "$dir"
   if [[ -f "$dir/settings.txt" && "$(<"$dir/settings.txt")" != "$wanted" ]]; then
@@ -132,7 +142,7 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   shift
   wanted=$(printf '%s\n' "$@")
   if [[ ! -f "$dir/evaluation.txt" || "$(<"$dir/evaluation.txt")" != "$wanted" ]]; then
-    rm -f "$dir/.average.done" "$dir"/.generate*.done
+    rm -f "$dir/.average.done" "$dir/.model.done" "$dir"/.generate*.done
   fi
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
@@ -162,6 +172,22 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
   python -m muse_plugin.cli average --inputs "$1/checkpoints" --output "$1/checkpoint_avg.pt" "${last[@]}"
 }
 
+save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
+  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file=$3/bpe.codes
+  if [[ "$subwords" != bpe ]]; then file=$dir/sentencepiece.model; fi
+  # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
+  if [[ "$subwords" == bpe && "$(head -n 1 "$file")" != '#version: 0.2'* ]]; then
+    printf '%s: warning: %s is not of version 0.2, so %s is not written\n' "$recipe" "$file" "$model_dir" >&3
+    return
+  fi
+  rm -rf "${model_dir:?}"
+  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" --subwords "$file" --output "$model_dir" \
+    "${text_flags[@]+"${text_flags[@]}"}"
+  cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
+  ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
+  printf "%s: translate other sentences: muse-plugin translate --path %q\n" "$recipe" "$model_dir" >&3
+}
+
 generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/generate-SUBSET.txt
   local dir=$1 subset=$2 short=()
   shift 2
@@ -176,6 +202,7 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
   while IFS= read -r line; do record+=(--record "$line"); done <"$dir/settings.txt"
   while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$dir/times.tsv"
   record+=(--record "train_command=$(<"$dir/train-command.txt")")
+  if [[ "$subwords" != bpe ]]; then record+=(--post-process sentencepiece); fi
   python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
 }
 
@@ -230,10 +257,14 @@ count_cores() {
   python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)'
 }
 
-segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: joint BPE codes of DATA/text/train; all splits to DATA/bpe
+segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: joint subwords of DATA/text/train; all splits to DATA/bpe
   local dir=$1 merges=$2 source=$3 target=$4 language split workers=1
   if [[ "$trial" != 1 ]]; then workers=$(count_cores); fi
   shift 4
+  if [[ "$subwords" != bpe ]]; then
+    python "$recipe_tools/segment_pieces.py" "$dir" --langs "$source" "$target" --splits "$@" --size "$merges" --type "${subwords#*:}"
+    return
+  fi
   mkdir -p "$dir/bpe"
   cat "$dir/text/train.$source" "$dir/text/train.$target" | subword-nmt learn-bpe -s "$merges" >"$dir/bpe.codes"
   for language in "$source" "$target"; do
@@ -242,6 +273,15 @@ segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: joint BPE co
         --input "$dir/text/$split.$language" --output "$dir/bpe/$split.$language"
     done
   done
+}
+
+find_dictionary() { # find_dictionary DATA FLAG...: sets dictionary_flags, for fairseq-preprocess to take the vocabulary of SentencePiece
+  local dir=$1 flag
+  shift
+  dictionary_flags=()
+  if [[ "$subwords" != bpe ]]; then
+    for flag in "$@"; do dictionary_flags+=("$flag" "$dir/pieces.txt"); done
+  fi
 }
 
 tokenize_raw() { # tokenize_raw DATA SOURCE TARGET NAME... -- FLAGS...: DATA/raw/NAME.<lang> to DATA/tokenized/NAME.<lang>
@@ -267,6 +307,7 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
   rdrop=${RDROP:-0}
   bpe_dropout=${BPE_DROPOUT:-0}
   name_suffix=
+  if [[ "$subwords" != bpe ]]; then name_suffix+=-${subwords/:/-}; fi
   if [[ "$simcut" != 0 && "$rdrop" != 0 ]]; then fail "SIMCUT and RDROP are two criterions: set one of them."; fi
   if [[ "$simcut" != 0 ]]; then
     criterion=(--criterion label_smoothed_cross_entropy_with_simcut --simcut-alpha 3 --simcut-p 0.05)
@@ -278,6 +319,7 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
     criterion=(--criterion label_smoothed_cross_entropy)
   fi
   criterion+=(--label-smoothing 0.1)
+  if [[ "$bpe_dropout" != 0 && "$subwords" != bpe ]]; then fail "BPE_DROPOUT needs SUBWORDS=bpe, but that is '$subwords'."; fi
   if [[ "$bpe_dropout" != 0 ]]; then
     criterion+=(--task translation_with_bpe_dropout --bpe-dropout "$bpe_dropout" --train-text "$dir/text/train"
       --bpe-codes "$dir/bpe.codes")

@@ -3,6 +3,7 @@
 #
 #   MODEL=muse bash examples/tatoeba_de_en/evaluate.sh      the same settings as for train.sh
 #
+# Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results.json. There is no published score for this data, hence no verdict.
 set -euo pipefail
 # shellcheck source=examples/tatoeba_de_en/common.sh
@@ -13,6 +14,7 @@ find_devices
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" de en
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --batch-size 128 "$@"
 score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en

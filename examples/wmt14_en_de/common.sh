@@ -7,6 +7,7 @@ start_recipe wmt14_en_de
 
 data=$work_dir/data
 bin=$data/bin
+text_flags=() # of corpus.py tokenize: none
 choose_criterion "$data"
 name=$model$name_suffix
 run=$work_dir/$name-seed$seed

@@ -5,6 +5,7 @@
 #
 #   AVERAGED=10   how many checkpoints; the authors chose it by the BLEU of newstest2013 (SUBSET=valid)
 #   SUBSET=test   or valid
+# Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results.json. The last line says whether tokenised BLEU after compound splitting, as published, lies in the expected
 # interval; if not, the exit code is 1.
 set -euo pipefail
@@ -17,6 +18,7 @@ subset=${SUBSET:-test}
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" update "$averaged"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" en de
 step "$run" "generate-$subset" "translate the subset $subset" generate "$run" "$subset" "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang de --beam 4 --lenpen 0.6 --batch-size 128 "$@"
 

@@ -15,6 +15,7 @@ set -euo pipefail
 merges=${MERGES:-$([[ "$trial" == 1 ]] && echo 300 || echo 32000)}
 kind=built
 if [[ -f "$raw_dir/wmt16_en_de.tar.gz" ]]; then kind=published; fi
+if [[ "$kind" == published && "$subwords" != bpe ]]; then fail "the authors' archive is in subwords already; SUBWORDS must be bpe, but is '$subwords'."; fi
 keep_settings "$data" "merges=$merges" "kind=$kind" "trial=$trial" "flags=$*"
 
 archives=(training-parallel-europarl-v7 training-parallel-commoncrawl training-parallel-nc-v11)
@@ -70,9 +71,11 @@ check() {
 
 binarise() {
   rm -rf "${data:?}/bin"
+  find_dictionary "$data" --srcdict
   fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --nwordssrc 32768 --nwordstgt 32768 \
     --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" "$@"
+    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
+    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
 }
 
 if [[ "$kind" == published ]]; then
@@ -82,7 +85,7 @@ else
   step "$data" extract "extract" extract
   step "$data" tokenize "tokenise" tokenize_raw "$data" en de train valid test --
   step "$data" clean "drop long pairs" clean
-  step "$data" segment "learn and apply $merges BPE merges" segment_text "$data" "$merges" en de train valid test
+  step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en de train valid test
 fi
 step "$data" check "count the lines" check
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"

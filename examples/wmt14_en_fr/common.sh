@@ -7,6 +7,7 @@ start_recipe wmt14_en_fr
 
 data=$work_dir/data
 bin=$data/bin
+text_flags=(--normalize --aggressive) # of newstest2014 the punctuation is not normalised
 choose_criterion "$data"
 name=$model$name_suffix
 run=$work_dir/$name-seed$seed

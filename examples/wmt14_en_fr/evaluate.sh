@@ -3,6 +3,7 @@
 #
 #   MODEL=muse bash examples/wmt14_en_fr/evaluate.sh      the same settings as for train.sh
 #
+# Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
 set -euo pipefail
 # shellcheck source=examples/wmt14_en_fr/common.sh
@@ -11,6 +12,7 @@ set -euo pipefail
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 find_devices
 keep_evaluation "$run" "flags=$*"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoints/checkpoint_best.pt" "$data" "$bin" en fr
 step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_best.pt" \
   --task translation --source-lang en --target-lang fr --beam 5 --lenpen 0.8 --batch-size 128 "$@"
 

@@ -15,7 +15,17 @@ from typing import Any, Optional
 
 import torch
 
-PACKAGES = ("torch", "fairseq-fixed", "numpy", "sacrebleu", "sacremoses", "subword-nmt", "triton", "scikit-learn")
+PACKAGES = (
+    "torch",
+    "fairseq-fixed",
+    "numpy",
+    "sacrebleu",
+    "sacremoses",
+    "subword-nmt",
+    "sentencepiece",
+    "triton",
+    "scikit-learn",
+)
 REPOSITORY = Path(__file__).resolve().parents[2]
 _CPU_INFO = Path("/proc/cpuinfo")
 

@@ -18,7 +18,7 @@ from typing import Any, Optional, Union
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.text_streams import clean_line
 from muse_plugin.text.byte_pair_encoding import CODES_NAME, BytePairEncoding
-from muse_plugin.text.moses_words import MosesWords
+from muse_plugin.text.moses_words import HARMLESS, MosesWords
 from muse_plugin.text.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME, PieceRules, WordPieces
 
 FILE_NAME = "text.json"
@@ -28,7 +28,6 @@ FORMAT_VERSIONS = {1: ("none", "moses"), 2: TOKENIZERS, 3: TOKENIZERS}
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 WORD_BOUNDARY = "\u2581"  # stands between the characters of one word and those of the next
 
-_HARMLESS = {symbol: f"&lt;{symbol[1:-1]}&gt;" for symbol in SPECIAL_SYMBOLS if symbol != "<unk>"}
 _SPLIT_FIELDS: dict[str, type] = {"sentences": int, "words": int, "file": str}
 _PIECE_FIELDS = ("strip_accents", "split_chinese")
 _NOT_STORED = {  # by version
@@ -170,7 +169,7 @@ class TextSettings:
     def _finish(self, word: str) -> str:
         if self.lower_case:
             word = word.lower()
-        return _HARMLESS.get(word, word)
+        return HARMLESS.get(word, word)
 
 
 def read_codes(path: Path) -> BytePairEncoding:

@@ -120,6 +120,40 @@ def test_trial_reports_scores_translations_and_the_next_command(trial):
     assert len((run_dir / "translations.en").read_text().split("\n")) == 61
 
 
+def test_trial_with_sentencepiece_gives_a_model_for_raw_text_and_for_fairseq(tmp_path):
+    run_dir = tmp_path / "run"
+    finished = run_script(run_dir, SUBWORDS="sentencepiece", MERGES="250")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "subwords=sentencepiece" in json.loads((run_dir / "result.json").read_text())["settings"]
+    model = run_dir / "model"
+    pieces = (run_dir / "text" / "pieces.txt").read_text(encoding="utf-8")
+    assert (model / "dict.en.txt").read_text(encoding="utf-8").startswith(pieces)
+    assert "\u2581" not in (run_dir / "translations.en").read_text(encoding="utf-8")
+    environment = recipe_environment()
+    command = ["muse-plugin", "translate", "--path", str(model), "--cpu"]
+    done = subprocess.run(
+        command, input="Tom ist hier.\n", capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    command = ["fairseq-interactive", str(run_dir / "bin"), "--user-dir", str(REPOSITORY / "muse_plugin"), "--cpu"]
+    command += ["--path", str(model / "checkpoint_avg.pt"), "--bpe", "sentencepiece", "--max-len-b", "20"]
+    command += ["--sentencepiece-model", str(model / "sentencepiece.model"), "--remove-bpe", "sentencepiece"]
+    again = subprocess.run(
+        command, input="Tom ist hier.\n", capture_output=True, text=True, env=environment, timeout=300
+    )
+    assert again.returncode == 0, again.stderr
+    assert "S-0\tTom ist hier.\n" in again.stdout  # pieces joined again
+    (detokenized,) = [line for line in again.stdout.split("\n") if line.startswith("D-0\t")]
+    assert "\u2581" not in detokenized
+
+
+def test_wrong_subwords_are_named(tmp_path):
+    finished = run_script(tmp_path / "run", SUBWORDS="wordpiece")
+    assert finished.returncode == 2
+    assert "SUBWORDS must be bpe, sentencepiece or sentencepiece:bpe, but is 'wordpiece'." in finished.stderr
+
+
 def test_second_run_does_nothing_twice(trial):
     run_dir, _ = trial
     before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*.pt")}

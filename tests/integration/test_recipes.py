@@ -14,6 +14,9 @@ import pytest
 from sacremoses import MosesDetokenizer, MosesTokenizer
 from support.helpers import REPOSITORY, recipe_environment
 
+from muse_plugin.inference.line_by_line import Line
+from muse_plugin.inference.translate import Translator
+
 EXAMPLES = REPOSITORY / "examples"
 DATA = REPOSITORY.parent / "shared" / "data"
 
@@ -148,6 +151,23 @@ def raw_dir(tmp_path):
     return folder
 
 
+def check_model_folder(folder, segmented):
+    """It translates, and cuts words as the training data was cut."""
+    moved = folder.rename(folder.with_name("moved"))
+    translator = Translator.load(moved, cpu=True)
+    lines = (segmented / f"valid.{translator.pipeline.source_lang}").read_text(encoding="utf-8").splitlines()[:20]
+    detokenizer = MosesDetokenizer(lang=translator.pipeline.source_lang)
+    if translator.pipeline.source.subwords == "sentencepiece":
+        words = [line.replace(" ", "").replace("\u2581", " ").split() for line in lines]
+    else:
+        words = [line.replace("@@ ", "").split() for line in lines]
+    split = translator.pipeline.source.tokenizer == "none"
+    texts = [" ".join(line) if split else detokenizer.detokenize(line) for line in words]
+    same = sum(translator.pipeline.encode_source(text) == line for text, line in zip(texts, lines, strict=True))
+    assert same >= (len(lines) if split else 0.8 * len(lines))  # of lower-cased text the ends of sentences differ
+    assert len(translator.translate_lines([Line(1, texts[0], True)])) == 1
+
+
 TRIALS = [
     ("multi30k", make_multi30k, {"MODEL": "plain_transformer", "ATTENTION": "both"},
      ["en-de-plain_transformer-both-seed1"]),
@@ -156,6 +176,9 @@ TRIALS = [
      ["muse_simple-simcut-bpe-dropout-seed2"]),
     ("wmt14_en_de", make_wmt_en_de, {}, ["muse-seed1"]),
     ("wmt14_en_fr", make_wmt_en_fr, {}, ["muse-seed1"]),
+    ("multi30k", make_multi30k, {"SUBWORDS": "sentencepiece", "MERGES": "400"},
+     ["en-de-muse-sentencepiece-unigram-seed1"]),
+    ("iwslt14_de_en", make_iwslt14, {"SUBWORDS": "sentencepiece:bpe"}, ["muse-sentencepiece-bpe-seed1"]),
     ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, ["transformer-rdrop-seed1"]),
 ]  # fmt: skip
 
@@ -166,6 +189,7 @@ def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make,
     work_dir = tmp_path / "work"
     run_all(recipe, raw_dir, work_dir, **settings)
     for run in runs:
+        check_model_folder(work_dir / run / "model", next(work_dir.glob("*/bpe")))
         files = sorted((work_dir / run).rglob("results/*.json")) or [work_dir / run / "results.json"]
         for path in files:
             result = json.loads(path.read_text(encoding="utf-8"))

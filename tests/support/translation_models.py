@@ -25,7 +25,7 @@ def save_translation_model(folder: Path, seed: int = 1) -> Path:
     Returns:
         ``folder``.
     """
-    pipeline = TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=30)
+    pipeline = TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=30)
     pipeline.save(folder)
     dictionary = Dictionary()
     for line in [*map(pipeline.encode_source, GERMAN), *map(pipeline.encode_target, ENGLISH)]:

@@ -19,7 +19,7 @@ GATED = [f"--{side}-kernel-sizes=3,5" for side in ("encoder", "decoder")]
 
 def make_model_folder(folder, arch="muse_tiny", *flags):
     """Writes a checkpoint with its dictionaries and text pipeline; attention and gates are uneven."""
-    pipeline = TextPipeline.learn("de", "en", GERMAN * 3, ENGLISH * 3, num_merges=30)
+    pipeline = TextPipeline.learn("de", "en", GERMAN * 3, ENGLISH * 3, size=30)
     pipeline.save(folder)
     dictionary = Dictionary()
     for line in [*map(pipeline.encode_source, GERMAN), *map(pipeline.encode_target, ENGLISH)]:

@@ -70,6 +70,7 @@ def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(mod
         ("sacrebleu", "no BLEU score is computed"),
         ("sacremoses", "neither the quickstart nor 'muse-plugin translate' works"),
         ("subword_nmt", "neither the quickstart nor 'muse-plugin translate' works"),
+        ("sentencepiece", "no text is cut into pieces of SentencePiece"),
         ("triton", "torch.compile makes no GPU kernels"),
     ],
 )
@@ -210,7 +211,7 @@ def test_command_reports_this_environment(tmp_path):
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[-1] in ("Training works on the CPU.", "Training works on the GPU.")
-    assert len(lines) <= 25
+    assert len(lines) <= 26
     (row,) = [line for line in lines if line.startswith("muse_plugin ")]
     assert row.endswith("OK")
 

@@ -2,17 +2,25 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import REPOSITORY
 
+from muse_plugin.text import text_pipeline
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_pipeline import (
     FILE_NAME,
+    LanguageSettings,
     TextPipeline,
     TextPipelineError,
 )
+
+VERSION_1 = REPOSITORY / "tests" / "fixtures" / "text_pipeline_version_1"
+SOURCE_1 = "der &@@ q@@ u@@ o@@ t@@ ; bahnhof &@@ q@@ u@@ o@@ t@@ ; ist w@@ e@@ l@@ l@@ -@@ k@@ n@@ o@@ w@@ n ."
+TARGET_1 = "i@@ t is@@ n &apos;t &@@ q@@ u@@ o@@ t@@ ; there &@@ q@@ u@@ o@@ t@@ ; a@@ t 2 : 3@@ 0 ."
 
 GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist noch nicht da.", "Ich sehe den Bahnhof nicht."] * 3
 ENGLISH = ["Where is the station?", "The train isn't there yet.", "I don't see the station."] * 3
@@ -24,20 +32,42 @@ odd_text = st.text(
 plain_words = st.lists(st.from_regex(r"[a-zäöüß]{1,12}", fullmatch=True), min_size=1, max_size=8)
 
 
+def change_settings(folder, change):
+    """Sets entries of text_pipeline.json, ``side.name`` for one of a language, and drops those that get ``...``."""
+    stored = json.loads((folder / FILE_NAME).read_text())
+    for name, value in change.items():
+        *outer, inner = name.split(".")
+        place = stored[outer[0]] if outer else stored
+        place[inner] = value
+        if value is ...:
+            del place[inner]
+    (folder / FILE_NAME).write_text(json.dumps(stored))
+
+
+@pytest.fixture(scope="module")
+def pieces():
+    return TextPipeline.learn("de", "en", GERMAN, ENGLISH, 60, subwords="sentencepiece", tokenizer="none")
+
+
+@pytest.fixture(scope="module", params=["bpe", "sentencepiece", "sentencepiece-bpe"])
+def moses_pipeline(request):
+    return TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=60, subwords=request.param)
+
+
 @pytest.fixture(scope="module")
 def pipeline():
-    return TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=40)
+    return TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=40)
 
 
 def test_learn_finds_the_words_that_repeat(pipeline):
-    assert pipeline.num_merges == 40
+    assert pipeline.source_content.decode().count("\n") == 41  # one line is the version's
     assert "Bahnhof" in pipeline.encode_source("Der Bahnhof").split()
     assert "&apos;t" in pipeline.encode_target("I can't see Xanten.").split()
 
 
 def test_learn_gives_the_same_codes_whatever_the_order_of_the_lines(pipeline):
-    again = TextPipeline.learn("de", "en", GERMAN[::-1], ENGLISH[::-1], num_merges=40)
-    assert again.codes == pipeline.codes
+    again = TextPipeline.learn("de", "en", GERMAN[::-1], ENGLISH[::-1], size=40)
+    assert again.source_content == pipeline.source_content
 
 
 @settings(max_examples=300, deadline=None)
@@ -85,22 +115,22 @@ def test_usual_and_long_text_survives_the_round_trip(pipeline, sentence):
 
 
 def test_lower_case_lowers_both_sides():
-    lower = TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=40, lower_case=True)
+    lower = TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=40, lower_case=True)
     assert lower.decode(lower.encode_source("Der BAHNHOF ÄÖÜ")) == "der bahnhof äöü"
 
 
 def test_learn_raises_error_when_nothing_repeats():
     with pytest.raises(ValueError, match="words that occur more than once, but got 2 distinct words"):
-        TextPipeline.learn("de", "en", ["eins"], ["two"], num_merges=10)
-    with pytest.raises(ValueError, match="num_merges must be at least 1, but got 0"):
-        TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=0)
+        TextPipeline.learn("de", "en", ["eins"], ["two"], size=10)
+    with pytest.raises(ValueError, match="the number of merges must be at least 1, but got 0"):
+        TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=0)
 
 
 def test_save_and_load_give_the_same_pipeline_also_after_the_folder_was_moved(pipeline, tmp_path):
     pipeline.save(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
     loaded = TextPipeline.load(tmp_path / "there")
-    assert (loaded.source_lang, loaded.target_lang, loaded.lower_case) == ("de", "en", False)
+    assert (loaded.source, loaded.target) == (pipeline.source, pipeline.target)
     assert loaded.encode_source("Der Bahnhof ist weit.") == pipeline.encode_source("Der Bahnhof ist weit.")
     assert sorted(path.name for path in (tmp_path / "there").iterdir()) == [CODES_NAME, FILE_NAME]
 
@@ -124,8 +154,9 @@ def test_load_raises_error_when_the_codes_are_cut_short(pipeline, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 2}, "must have format_version 1, but got 2"),
-        ({"format_version": None}, "must have format_version 1, but got None"),
+        ({"format_version": 3}, "must have format_version 1 or 2, but got 3"),
+        ({"format_version": True}, "must have format_version 1 or 2, but got True"),
+        ({"format_version": None}, "must have format_version 1 or 2, but got None"),
         ({"lower_case": "no"}, "'lower_case' must be bool but is 'no'"),
         ({"bpe_merges": True}, "'bpe_merges' must be int but is True"),
         ({"source_lang": ...}, "'source_lang' is missing"),
@@ -133,11 +164,34 @@ def test_load_raises_error_when_the_codes_are_cut_short(pipeline, tmp_path):
         ({"bpe_codes": "../bpe.codes"}, "must be a file name without folders but is '../bpe.codes'"),
     ],
 )
+def test_load_raises_error_when_a_setting_of_version_1_is_wrong(tmp_path, change, message):
+    shutil.copytree(VERSION_1, tmp_path, dirs_exist_ok=True)
+    change_settings(tmp_path, change)
+    with pytest.raises(TextPipelineError, match=re.escape(message)):
+        TextPipeline.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": 1}, "'source' must be dict but is 1"),
+        ({"target": ...}, "'target' is missing"),
+        ({"truecase": True}, "'truecase' is unknown"),
+        ({"source.lower_case": "no"}, "'source.lower_case' must be bool but is 'no'"),
+        ({"target.lang": ...}, "'target.lang' is missing"),
+        ({"target.truecase": 1}, "'target.truecase' is unknown"),
+        ({"source.tokenizer": "spacy"}, "'source.tokenizer' must be one of none, moses but is 'spacy'"),
+        ({"source.subwords": "none"}, "'source.file' is unknown"),
+        ({"source.subwords": []}, "'source.subwords' must be str but is []"),
+        ({"source.sha256": ...}, "'source.sha256' is missing"),
+        ({"source.file": "../bpe.codes"}, "must be a file name without folders but is '../bpe.codes'"),
+        ({"source.file": "a\0b"}, "must be a file name without folders but is"),
+        ({"source.file": ""}, "must be a file name without folders but is ''"),
+    ],
+)
 def test_load_raises_error_when_a_setting_is_wrong(pipeline, tmp_path, change, message):
     pipeline.save(tmp_path)
-    stored = json.loads((tmp_path / FILE_NAME).read_text())
-    stored = {name: value for name, value in {**stored, **change}.items() if value is not ...}
-    (tmp_path / FILE_NAME).write_text(json.dumps(stored))
+    change_settings(tmp_path, change)
     with pytest.raises(TextPipelineError, match=re.escape(message)):
         TextPipeline.load(tmp_path)
 
@@ -164,4 +218,114 @@ def test_load_raises_error_when_the_settings_are_no_json_object(pipeline, tmp_pa
 )
 def test_pipeline_raises_error_when_the_codes_are_no_codes(codes, message):
     with pytest.raises(TextPipelineError, match=re.escape(message)):
-        TextPipeline("de", "en", codes)
+        TextPipeline(LanguageSettings("de"), LanguageSettings("en"), codes.encode())
+
+
+def test_a_pipeline_of_version_1_still_does_what_it_did():
+    old = TextPipeline.load(VERSION_1)
+    assert old.source == LanguageSettings("de", lower_case=True)
+    assert old.target == LanguageSettings("en", lower_case=True)
+    assert old.encode_source("Der „Bahnhof“ ist well-known.") == SOURCE_1
+    assert old.encode_target("It isn't “there” at 2:30.") == TARGET_1
+    assert old.decode(TARGET_1) == 'it isn\'t "there" at 2:30.'
+
+
+@settings(max_examples=200, deadline=None)
+@given(line=odd_text)
+def test_every_text_gives_one_line_of_separable_tokens_with_any_subwords(moses_pipeline, pieces, line):
+    for made in (moses_pipeline, pieces):
+        for encode in (made.encode_source, made.encode_target):
+            encoded = encode(line)
+            assert re.split(r"\s+", encoded) == (encoded.split(" ") if encoded else [""])
+            assert not {"<s>", "</s>", "<pad>", "<unk>", "<mask>"} & set(encoded.split(" "))
+            assert len(made.decode(encoded).splitlines()) <= 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(words=plain_words)
+def test_plain_text_survives_the_round_trip_with_any_subwords(moses_pipeline, pieces, words):
+    sentence = " ".join(words).capitalize() + "."
+    for made in (moses_pipeline, pieces):
+        assert made.decode(made.encode_target(sentence)) == sentence
+
+
+def test_each_setting_of_a_language_does_what_it_says():
+    def encode(line, **changes):
+        side = LanguageSettings("en", subwords="none", **changes)
+        return TextPipeline(side, side).encode_source(line)
+
+    line = "“Well-known” It's <s> A"
+    assert encode(line) == "&quot; Well-known &quot; It &apos;s &lt; s &gt; A"
+    assert encode(line, normalize=False).startswith("“ Well-known ”")
+    assert encode(line, aggressive_hyphens=True).startswith("&quot; Well @-@ known &quot;")
+    assert encode(line, lower_case=True).endswith("&lt; s &gt; a")
+    assert encode(line, tokenizer="none", normalize=False) == "“Well-known” It's &lt;s&gt; A"
+
+
+def test_decoding_inverts_each_way_of_making_words():
+    moses = LanguageSettings("en", aggressive_hyphens=True, subwords="none")
+    assert TextPipeline(moses, moses).decode("A well @-@ known &quot; it &apos;s &quot; .") == 'A well-known "it\'s".'
+    split = LanguageSettings("en", tokenizer="none", detokenize=False, subwords="none")
+    assert TextPipeline(split, split).decode("it &apos;s here .") == "it &apos;s here ."
+    assert TextPipeline(split, moses).decode("it &apos;s here .") == "it's here."
+
+
+def test_each_language_may_have_subwords_of_its_own(pipeline, pieces, tmp_path):
+    source, target = pieces.source, pipeline.target
+    mixed = TextPipeline(source, target, pieces.source_content, pipeline.target_content)
+    two = TextPipeline(pipeline.source, target, pipeline.source_content, b"#version: 0.2\nt h\n")
+    for made, names in (
+        (mixed, ["bpe.target.codes", "sentencepiece.source.model"]),
+        (two, ["bpe.source.codes", "bpe.target.codes"]),
+    ):
+        folder = tmp_path / names[1]
+        made.save(folder)
+        assert sorted(path.name for path in folder.iterdir()) == [*names, FILE_NAME]
+        loaded = TextPipeline.load(folder)
+        assert loaded.encode_source("Der Bahnhof") == made.encode_source("Der Bahnhof")
+        assert loaded.encode_target("The train") == made.encode_target("The train")
+    assert two.encode_target("thy") == "th@@ y"
+
+
+def test_learn_gives_the_same_model_for_the_same_text(pieces):
+    again = TextPipeline.learn("de", "en", GERMAN, ENGLISH, 60, subwords="sentencepiece", tokenizer="none")
+    assert again.source_content == pieces.source_content
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], [], 10), "learning 10 pieces must have enough text for them, but SentencePiece gave"),
+        ((GERMAN, ENGLISH, 3), "learning 3 pieces must have enough text for them, but SentencePiece gave"),
+        ((GERMAN, ENGLISH, 0), "must have at least 1 piece and be one of unigram, bpe, but got 0 and 'unigram'"),
+    ],
+)
+def test_learn_raises_error_when_pieces_cannot_be_learnt(arguments, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TextPipeline.learn("de", "en", *arguments, subwords="sentencepiece")
+
+
+def test_learn_raises_error_when_the_choice_is_unknown():
+    with pytest.raises(ValueError, match=r"subwords must be one of none, bpe, .* but got 'morfessor'"):
+        TextPipeline.learn("de", "en", GERMAN, ENGLISH, 10, subwords="morfessor")
+    with pytest.raises(TextPipelineError, match="'tokenizer' of a text pipeline must be one of none, moses, but got"):
+        TextPipeline.learn("de", "en", GERMAN, ENGLISH, 10, tokenizer="spacy")
+
+
+@pytest.mark.parametrize("cut", [slice(0, 0), slice(0, 100), slice(0, -7), slice(5, None)])
+def test_a_damaged_model_of_sentencepiece_gives_one_sentence(pieces, tmp_path, cut):
+    content = pieces.source_content[cut]
+    with pytest.raises(TextPipelineError, match=r"must be a model of SentencePiece, but its .* bytes are none"):
+        TextPipeline(pieces.source, pieces.target, content)
+    pieces.save(tmp_path)
+    (tmp_path / "sentencepiece.model").write_bytes(content)
+    with pytest.raises(TextPipelineError, match=r"the SentencePiece pieces .* must be those the model was trained"):
+        TextPipeline.load(tmp_path)
+
+
+def test_files_beyond_their_size_are_not_read(pieces, tmp_path, monkeypatch):
+    pieces.save(tmp_path)
+    for name in ("_LARGEST_SUBWORDS", "_LARGEST_SETTINGS"):
+        monkeypatch.setattr(text_pipeline, name, 100)
+        with pytest.raises(TextPipelineError, match=r"must have at most 100 bytes, but has \d+; copy the file again"):
+            TextPipeline.load(tmp_path)

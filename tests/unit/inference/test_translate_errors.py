@@ -211,7 +211,7 @@ def test_run_raises_error_when_dictionary_is_another(model_folder):
 
 def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
     path = model_folder / FILE_NAME
-    path.write_text(path.read_text().replace('"source_lang": "de"', '"source_lang": "fr"'))
+    path.write_text(path.read_text().replace('"lang": "de"', '"lang": "fr"'))
     shutil.copy(model_folder / "dict.de.txt", model_folder / "dict.fr.txt")
     with pytest.raises(ValueError, match=r"was trained with source_lang 'de' and .*text_pipeline\.json has 'fr'"):
         translate.run(parse("--path", model_folder))

@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from fairseq.data import Dictionary
 from support.helpers import REPOSITORY, recipe_environment
 
 
@@ -50,6 +51,37 @@ def test_of_several_nodes_the_first_keeps_the_books(run, tmp_path):
     assert not (tmp_path / ".name.done").exists()
     assert not (tmp_path / "times.tsv").exists()
     assert (tmp_path / "settings.txt").read_text() == "a=1\n"
+
+
+def test_text_is_cut_into_pieces_learnt_on_training_text_alone(run, tmp_path):
+    (tmp_path / "text").mkdir()
+    for split in ("train", "test"):
+        for lang, line in (("de", "das ist ein haus\u2028am see"), ("en", "this is a house")):
+            unseen = " zebra" if split == "test" else ""
+            (tmp_path / "text" / f"{split}.{lang}").write_text(f"{line}{unseen}\n\n" * 5, encoding="utf-8")
+    text = 'segment_text "$work_dir" 40 de en train test\nfind_dictionary "$work_dir" --srcdict\n'
+    text += 'keep_settings "$work_dir" a=1'
+    done = run(text + '\necho "${dictionary_flags[@]}"', SUBWORDS="sentencepiece")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"--srcdict {tmp_path}/pieces.txt\n"
+    assert (tmp_path / "settings.txt").read_text() == "a=1\nsubwords=sentencepiece:unigram\n"
+    known = set(Dictionary.load(str(tmp_path / "pieces.txt")).symbols)
+    assert "z" not in known
+    for name in ("train.de", "train.en", "test.de", "test.en"):
+        lines = (tmp_path / "bpe" / name).read_text(encoding="utf-8").split("\n")
+        assert len(lines) == 11
+        assert lines[1] == ""
+        joined = lines[0].replace(" ", "").replace("\u2581", " ").strip()
+        assert joined == " ".join((tmp_path / "text" / name).read_text(encoding="utf-8").split("\n")[0].split())
+        assert name.startswith("test") or set(lines[0].split()) <= known
+
+
+def test_wrong_subwords_are_named(run):
+    done = run("true", SUBWORDS="wordpiece")
+    assert done.returncode == 2
+    assert "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but" in done.stderr
+    done = run('choose_criterion "$work_dir"', SUBWORDS="sentencepiece", BPE_DROPOUT="0.1")
+    assert "BPE_DROPOUT needs SUBWORDS=bpe, but that is 'sentencepiece:unigram'" in done.stderr
 
 
 def test_a_folder_keeps_its_settings(run):

@@ -46,7 +46,8 @@ def test_unset_threads_are_none(monkeypatch):
 def test_versions_are_those_installed(monkeypatch):
     versions = read_versions()
     assert set(versions) == {
-        "python", "torch", "triton", "fairseq-fixed", "numpy", "sacrebleu", "sacremoses", "subword-nmt", "scikit-learn",
+        "python", "torch", "triton", "fairseq-fixed", "numpy", "sacrebleu", "sacremoses", "subword-nmt",
+        "sentencepiece", "scikit-learn",
     }  # fmt: skip
     assert versions["python"] == platform.python_version()
     assert versions["torch"] == torch.__version__

@@ -195,7 +195,7 @@ def test_inspect_raises_error_when_text_is_blank(text, inspectors):
 
 def test_inspect_raises_error_when_sentence_has_too_many_tokens(inspectors):
     fitting = " ".join(["Zug"] * 29)
-    count = len(TextPipeline("de", "en", inspectors["muse"].translator.pipeline.codes).encode_source(fitting).split())
+    count = len(inspectors["muse"].translator.pipeline.encode_source(fitting).split())
     assert count > 29
     with pytest.raises(
         ValueError, match=rf"^a sentence must have at most 29 tokens here, but got {count}; shorten it, or use"

@@ -1,0 +1,56 @@
+"""Learns SentencePiece on the training text of a recipe and cuts all its text into pieces.
+
+Called by recipe.sh: ``python segment_pieces.py DATA --langs de en --splits train valid test --size 8000``.
+Learns one model for both languages on ``DATA/text/train.*`` alone, and writes ``DATA/sentencepiece.model``, its
+vocabulary as a dictionary of fairseq, ``DATA/pieces.txt``, and the text in pieces, ``DATA/bpe/SPLIT.LANG``.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
+
+from muse_plugin.files.atomic_files import open_atomically  # noqa: E402
+from muse_plugin.text.sentence_pieces import MODEL_NAME, MODEL_TYPES, SentencePieces, learn_pieces  # noqa: E402
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, without their ends; only a line feed ends one."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.rstrip("\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path, help="folder with text/")
+    parser.add_argument("--langs", nargs=2, required=True, metavar="LANG", help="source and target")
+    parser.add_argument("--splits", nargs="+", required=True, metavar="SPLIT", help="what to cut, such as train")
+    parser.add_argument("--size", type=int, required=True, help="pieces of the vocabulary")
+    parser.add_argument("--type", choices=MODEL_TYPES, default="unigram", help="kind of model")
+    args = parser.parse_args()
+    text = args.data / "text"
+    try:
+        model = learn_pieces(chain(*(read_lines(text / f"train.{lang}") for lang in args.langs)), args.size, args.type)
+        pieces = SentencePieces(model)
+        with open_atomically(args.data / MODEL_NAME) as file:
+            file.write(model)
+        with open_atomically(args.data / "pieces.txt") as file:
+            # fairseq wants a count; nothing here depends on it.
+            file.writelines(f"{piece} 1\n".encode() for piece in pieces.list_pieces())
+        (args.data / "bpe").mkdir(exist_ok=True)
+        for name in (f"{split}.{lang}" for split in args.splits for lang in args.langs):
+            with open_atomically(args.data / "bpe" / name) as file:
+                for line in read_lines(text / name):
+                    file.write((" ".join(pieces.split(line.split())) + "\n").encode())
+    except (OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

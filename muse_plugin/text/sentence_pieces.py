@@ -1,0 +1,111 @@
+"""Cuts text into the pieces of a SentencePiece model, and learns such a model."""
+
+import io
+from collections.abc import Iterable, Iterator
+
+SPACE_MARK = "\u2581"  # stands for the space before a word
+MODEL_NAME = "sentencepiece.model"
+MODEL_TYPES = ("unigram", "bpe")
+
+_SPECIAL = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+
+
+class SentencePieces:
+    """A SentencePiece model.
+
+    Args:
+        model: content of a ``.model`` file.
+        where: what to call it in messages.
+
+    Raises:
+        ImportError: if the package sentencepiece is missing.
+        ValueError: if ``model`` is not the content of a model file.
+    """
+
+    def __init__(self, model: bytes, where: str = "the given SentencePiece model") -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            raise ImportError(
+                "SentencePiece needs the package sentencepiece, which is missing; run 'pip install sentencepiece'."
+            ) from error
+        self._processor = SentencePieceProcessor()
+        try:
+            loaded = bool(model) and self._processor.LoadFromSerializedProto(model)
+        except (RuntimeError, TypeError):
+            loaded = False
+        if not loaded:
+            raise ValueError(
+                f"{where} must be a model of SentencePiece, but its {len(model)} bytes are none; copy the file again."
+            )
+
+    def split(self, words: Iterable[str]) -> list[str]:
+        """Returns the pieces of a text given as its words; a piece that starts a word starts with U+2581.
+
+        No piece reads as a special symbol of a dictionary.
+        """
+        pieces: list[str] = []
+        for piece in self._processor.EncodeAsPieces(" ".join(words)):
+            pieces.extend(piece if piece in _SPECIAL else (piece,))
+        return pieces
+
+    def list_pieces(self) -> list[str]:
+        """Returns the vocabulary in its order, without control symbols and the unknown piece."""
+        processor = self._processor
+        numbers = range(processor.GetPieceSize())
+        return [processor.IdToPiece(i) for i in numbers if not (processor.IsControl(i) or processor.IsUnknown(i))]
+
+
+def join_pieces(pieces: Iterable[str]) -> str:
+    """The text of pieces, with single spaces."""
+    return " ".join("".join(pieces).replace(SPACE_MARK, " ").split())
+
+
+def learn_pieces(lines: Iterable[str], size: int, model_type: str = "unigram") -> bytes:
+    """Learns a model on training text; the same text gives the same model.
+
+    Args:
+        lines: sentences; a line of more than 4,192 bytes is left out.
+        size: pieces of the vocabulary, three symbols of its own included; a small text gives fewer.
+        model_type: ``unigram`` or ``bpe``.
+
+    Returns:
+        The content of a ``.model`` file.
+
+    Raises:
+        ImportError: if the package sentencepiece is missing.
+        ValueError: if ``size`` or ``model_type`` is out of range or the text is too small to learn from.
+    """
+    try:
+        from sentencepiece import SentencePieceTrainer
+    except ImportError as error:
+        raise ImportError(
+            "SentencePiece needs the package sentencepiece, which is missing; run 'pip install sentencepiece'."
+        ) from error
+    if size < 1 or model_type not in MODEL_TYPES:
+        raise ValueError(
+            f"a SentencePiece model must have at least 1 piece and be one of {', '.join(MODEL_TYPES)}, but got {size} "
+            f"and {model_type!r}; 8000 and 'unigram' are usual."
+        )
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.Train(
+            sentence_iterator=_skip_blank(lines),
+            model_writer=model,
+            vocab_size=size,
+            model_type=model_type,
+            hard_vocab_limit=False,
+            num_threads=1,  # sums of several threads depend on their number
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())[-200:]
+        raise ValueError(
+            f"learning {size} pieces must have enough text for them, but SentencePiece gave '{reason}'; give the whole "
+            "training text or another size."
+        ) from error
+    return model.getvalue()
+
+
+def _skip_blank(lines: Iterable[str]) -> Iterator[str]:
+    return (line for line in lines if line.strip())
