@@ -1,4 +1,4 @@
-"""``muse-plugin doctor``: one screen on what is installed, what is missing, what that costs and what mends it.
+"""``muse-plugin doctor``: one screen on what is installed, what is missing, what that costs and what fixes it.
 
 It must work where nothing else does, so only the standard library is imported here, and every package is imported in a
 second process: one that crashes or hangs is reported, not suffered.
@@ -38,7 +38,7 @@ class Requirement(NamedTuple):
         tested: the version that the tests were last run with.
         needed: if true, training cannot work without it.
         cost: what does not work without it.
-        install: arguments of ``pip install`` that mend it.
+        install: arguments of ``pip install`` that fix it.
     """
 
     label: str
@@ -175,7 +175,7 @@ class Row(NamedTuple):
     state: str
     needed: bool = False
     cost: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 Prober = Callable[[Sequence[str]], dict[str, Finding]]
@@ -184,7 +184,7 @@ Prober = Callable[[Sequence[str]], dict[str, Finding]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin doctor`` on ``parser``."""
     parser.description = (
-        "Check python, torch, fairseq and the rest, say what each missing thing costs and which command mends it. "
+        "Check python, torch, fairseq and the rest, say what each missing thing costs and which command fixes it. "
         "The exit code is 0 when training can work and 1 when it cannot."
     )
     parser.add_argument(
@@ -245,7 +245,7 @@ def render(rows: Sequence[Row]) -> str:
     if faulty:
         lines.append("")
     for row in faulty:
-        lines.append(f"{row.state} {row.label}: {row.cost}." + (f" Mend: {row.mend}" if row.mend else ""))
+        lines.append(f"{row.state} {row.label}: {row.cost}." + (f" Fix: {row.fix}" if row.fix else ""))
     obstacles = find_obstacles(rows)
     lines.append("")
     if obstacles:
@@ -341,15 +341,15 @@ def _examine_python(version: str) -> Row:
     needs = f"{OLDEST_PYTHON} to {NEWEST_PYTHON}"
     fits = _compare(version, OLDEST_PYTHON, NEWEST_PYTHON) == 0
     cost = "fairseq does not work with this version of Python"
-    mend = f"PYTHON=python{TESTED_PYTHON} bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "another Python"
-    return Row("python", version, needs, TESTED_PYTHON, OK if fits else BROKEN, True, cost, "" if fits else mend)
+    fix = f"PYTHON=python{TESTED_PYTHON} bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "another Python"
+    return Row("python", version, needs, TESTED_PYTHON, OK if fits else BROKEN, True, cost, "" if fits else fix)
 
 
 def _examine_package(requirement: Requirement, finding: Finding) -> Row:
     needs = requirement.oldest if requirement.newest == requirement.oldest else f">= {requirement.oldest}"
-    cost, mend = requirement.cost, f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
+    cost, fix = requirement.cost, f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
     if requirement.needed and SETUP_SCRIPT.is_file():
-        mend = f"bash {_quote(SETUP_SCRIPT)}"
+        fix = f"bash {_quote(SETUP_SCRIPT)}"
     found = finding.version or "-"
     if finding.missing:
         found, state = "-", MISSING
@@ -360,10 +360,10 @@ def _examine_package(requirement: Requirement, finding: Finding) -> Row:
         state = OK if order == 0 else WARN
         if order:
             cost = f"{found} is {'older' if order < 0 else 'newer'} than what is needed, so it may fail"
-            mend = f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
+            fix = f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
             if order < 0 and requirement.newest is None:
-                mend += f" --upgrade  (at least {requirement.oldest})"
-    return Row(requirement.label, found, needs, requirement.tested, state, requirement.needed, cost, mend)
+                fix += f" --upgrade  (at least {requirement.oldest})"
+    return Row(requirement.label, found, needs, requirement.tested, state, requirement.needed, cost, fix)
 
 
 def _examine_plugin(finding: Finding) -> Row:
@@ -380,8 +380,8 @@ def _examine_plugin(finding: Finding) -> Row:
         return Row(PLUGIN, found, needs, "", BROKEN, True, cost, "a complete checkout")
     if not facts.get("installed"):
         cost = f"it is not installed, so only --user-dir {_quote(PACKAGE_FOLDER)} finds it, not 'import {PLUGIN}'"
-        mend = f"bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "pip install it"
-        return Row(PLUGIN, found, needs, "", WARN, True, cost, mend)
+        fix = f"bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "pip install it"
+        return Row(PLUGIN, found, needs, "", WARN, True, cost, fix)
     return Row(PLUGIN, found, needs, "", OK, True)
 
 

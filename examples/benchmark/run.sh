@@ -74,3 +74,4 @@ if python -c 'import matplotlib' 2>/dev/null; then
   figures=(--figures "$results")
 fi
 python -m muse_plugin.cli benchmark report "$results"/*.json --output "$output" "${figures[@]}"
+python "$here/targets.py" "$results"/*.json --report "$output"

@@ -14,7 +14,6 @@ from muse_plugin.benchmark import (
     growth_plot,
     loss_speed,
     sentence_speed,
-    targets,
     training_speed,
 )
 from muse_plugin.benchmark.records import Record, read_record
@@ -93,10 +92,6 @@ def format_report(records: Sequence[Record], figures: Optional[dict[str, str]] =
     lines = [
         _HEAD.format(script=script),
         *_format_machines(records),
-        "",
-        "## Targets",
-        "",
-        targets.format_targets(records),
     ]
     for kind, (title, description) in SECTIONS.items():
         own = [record for record in records if record.kind == kind]

@@ -16,7 +16,7 @@ TEXTS = [f"{label}\tthis {word} was {word} {n}" for n in range(12) for label, wo
 @pytest.fixture
 def text(tmp_path):
     """Raw sentences made into subwords and binarised; returns the folder."""
-    pipeline = TextPipeline.learn("de", "en", GERMAN, ENGLISH, num_merges=60)
+    pipeline = TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=60)
     folder = tmp_path / "data"
     pipeline.save(folder)
     for lang, encode, lines in (("de", pipeline.encode_source, GERMAN), ("en", pipeline.encode_target, ENGLISH)):

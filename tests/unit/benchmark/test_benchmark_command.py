@@ -102,7 +102,7 @@ def test_memory_of_the_loss_counts_scores_and_gradients(tmp_path):
     assert measurement.values["muse_plugin"][0] < 0.5 * scores
 
 
-def test_report_shows_every_table_the_targets_and_how_cost_grows(tmp_path, monkeypatch, capsys):
+def test_report_shows_every_table_and_how_cost_grows(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
     paths = []
     for kind in ("generate", "train", "conv"):
@@ -114,12 +114,9 @@ def test_report_shows_every_table_the_targets_and_how_cost_grows(tmp_path, monke
     assert cli.main(words) == 0
     text = output.read_text()
     assert set(report.SECTIONS) == set(benchmark.KINDS)
-    for title in ("Targets", *(title for title, _ in report.SECTIONS.values())):
+    for title, _ in report.SECTIONS.values():
         assert f"\n## {title}\n" in text
     assert text.count("Not measured.") == 3  # attention, sentence and loss
-    assert re.search(
-        r"fairseq's Python dynamic convolution \| >= 3\.00x \| \d+\.\d\dx( ✓| \(missed\)) \| not measured", text
-    )
     assert "![Decoding: how its cost grows with the length of sentences](figures/generate.svg)" in text
     assert (tmp_path / "figures" / "train.svg").read_text().startswith("<?xml")
     assert f"wrote {output}" in capsys.readouterr().out

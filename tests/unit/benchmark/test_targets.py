@@ -1,10 +1,19 @@
+import importlib.util
+import sys
+
 import pytest
+from support.helpers import REPOSITORY
 
 from muse_plugin.benchmark import contestants
 from muse_plugin.benchmark.measurement import Measurement, Spread
 from muse_plugin.benchmark.records import Record
 from muse_plugin.benchmark.tables import format_ratio, format_table, format_value
-from muse_plugin.benchmark.targets import TARGETS, format_targets
+
+spec = importlib.util.spec_from_file_location("targets", REPOSITORY / "examples" / "benchmark" / "targets.py")
+targets = importlib.util.module_from_spec(spec)
+sys.modules["targets"] = targets
+spec.loader.exec_module(targets)
+TARGETS, format_targets = targets.TARGETS, targets.format_targets
 
 RUN: dict = {}
 
@@ -77,3 +86,12 @@ def test_table_has_units_three_digits_and_the_spread_of_ratios():
     assert spread == ["1.23", "12.3", "123", "1,234", "100"]
     assert format_value(Spread(3 * 2**19, 0, 0), "bytes") == "1.50"
     assert format_ratio(Spread(1.0, 1.0, 1.001)) == "**1.00**"
+
+
+def test_the_table_stands_before_the_first_section_and_the_rest_is_untouched():
+    report = "# Benchmarks\n\nMachine 1: x.\n\n## Decoding\n\n| a |\n\n## Loss\n"
+    text = targets.add_targets(report, [decoding(1, 1.0)])
+    before, after = report.split("## Decoding")
+    assert text == f"{before}## Targets\n\n{format_targets([decoding(1, 1.0)])}\n\n## Decoding{after}"
+    with pytest.raises(ValueError, match="must have sections"):
+        targets.add_targets("something else", [])

@@ -60,7 +60,7 @@ def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(mod
     assert text.endswith(f"Training cannot work: {label}.")
     (advice,) = [line for line in text.splitlines() if line.startswith(f"MISSING {label}: ")]
     assert "nothing can be trained" in advice
-    assert "Mend: bash " in advice
+    assert "Fix: bash " in advice
     assert "scripts/setup.sh" in advice
 
 
@@ -223,7 +223,7 @@ def test_command_works_without_torch_and_fairseq_and_fails(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[-1] == "Training cannot work: torch, fairseq, batching, muse_plugin."
     for label in ("torch", "fairseq", "batching", "sacremoses"):
-        assert any(line.startswith(f"MISSING {label}: ") and "Mend: " in line for line in lines), label
+        assert any(line.startswith(f"MISSING {label}: ") and "Fix: " in line for line in lines), label
     assert any(
         line.startswith("BROKEN muse_plugin: 'import muse_plugin' fails with ModuleNotFoundError") for line in lines
     )

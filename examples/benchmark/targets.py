@@ -1,12 +1,19 @@
-"""What this package sets out to reach, and whether the records show it."""
+"""Adds to a report of benchmarks what this project sets out to reach, and whether the records show it.
 
+Run by run.sh: ``python targets.py results/*.json --report BENCHMARKS.md``.
+"""
+
+import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional
 
 from muse_plugin.benchmark import contestants, conv_speed, sentence_speed, window_speed
 from muse_plugin.benchmark.measurement import Measurement
-from muse_plugin.benchmark.records import Record
+from muse_plugin.benchmark.records import Record, read_record
+from muse_plugin.files.atomic_files import open_atomically
 
 _MUSE_BASE = "MUSE base (12+12 layers, 384/768, kernels 3+15)"
 
@@ -186,3 +193,26 @@ def _format_result(target: Target, ratios: list[float]) -> Optional[str]:
         return "not measured"
     ratio = target.pick(ratios)
     return target.format_ratio(ratio) + (" ✓" if ratio >= target.least else " (missed)")
+
+
+def add_targets(report: str, records: Sequence[Record]) -> str:
+    """Puts the table before the first section of a report."""
+    head, section, rest = report.partition("\n## ")
+    if not section:
+        raise ValueError("a report of 'muse-plugin benchmark report' must have sections, but this text has none.")
+    return f"{head}\n## Targets\n\n{format_targets(records)}\n{section}{rest}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("records", type=Path, nargs="+", help="what muse-plugin benchmark KIND --json wrote")
+    parser.add_argument("--report", type=Path, required=True, help="what muse-plugin benchmark report wrote")
+    args = parser.parse_args()
+    text = add_targets(args.report.read_text(encoding="utf-8"), [read_record(path) for path in args.records])
+    with open_atomically(args.report) as file:
+        file.write(text.encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
