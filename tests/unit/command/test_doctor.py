@@ -79,7 +79,7 @@ def test_missing_convenience_names_its_cost_but_training_works(module, cost):
     label = module.replace("_", "-")
     assert rows[label].state == MISSING
     assert cost in rows[label].cost
-    assert rows[label].mend.endswith(f"-m pip install {label}")
+    assert rows[label].fix.endswith(f"-m pip install {label}")
     assert doctor.find_obstacles(list(rows.values())) == []
 
 
@@ -115,7 +115,7 @@ def test_version_outside_the_range_is_a_warning(module, version, words):
     rows = examine(**{module: Finding(version)})
     assert rows[module].state == WARN
     assert words in rows[module].cost
-    assert "pip install" in rows[module].mend
+    assert "pip install" in rows[module].fix
 
 
 @pytest.mark.parametrize(("version", "state"), [("2.4.0", OK), ("2.10.1+cu130", OK), ("2.14.0.dev1", OK), ("", OK)])
