@@ -18,8 +18,8 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
+from muse_plugin.models.layer_builder import BranchOptions, build_layer
 from muse_plugin.models.muse_config import (
-    LayerPlan,
     MuseConfig,
     MuseSimpleConfig,
     PlainTransformerConfig,
@@ -28,16 +28,11 @@ from muse_plugin.models.muse_config import (
     pruned_flags,
     transformer_config,
 )
-from muse_plugin.modules.attention import CrossAttention, SelfAttention, logits_dtype, padding_bias
+from muse_plugin.modules.attention import logits_dtype, padding_bias
 from muse_plugin.modules.attention_bias import AttentionBias
-from muse_plugin.modules.branch import Branch
-from muse_plugin.modules.feed_forward import FeedForward
-from muse_plugin.modules.gated_conv import DynamicConv, GatedConv, LightweightConv, StaticConv
+from muse_plugin.modules.gated_conv import GatedConv
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache, group_rows
-from muse_plugin.modules.long_short_range import LongShortRange
-from muse_plugin.modules.parallel_layer import ParallelLayer
-from muse_plugin.modules.staged_layer import StagedLayer
 from muse_plugin.ops.packed_linear import PackedLinear
 
 IncrementalState = Dict[str, "DecodingState"]
@@ -63,66 +58,35 @@ class DecodingState:
     rows_per_sentence: int = 1
 
 
-def build_branch(name: str, cfg, side: str, plan: LayerPlan) -> Branch:
-    """Builds one branch by its name in ``--encoder-branches`` / ``--decoder-branches``.
-
-    A new branch is a class (see ``modules/branch.py``), a line here, and its name in ``muse_config``.
-
-    Args:
-        name: branch name.
-        cfg: fairseq's nested config with our flags beside its own.
-        side: "encoder" or "decoder".
-        plan: of this layer.
-    """
+def branch_options(cfg, side: str) -> BranchOptions:
+    """What the layers of a side ("encoder" or "decoder") share, from fairseq's nested config with our flags."""
     own = getattr(cfg, side)
-    if name == "self_attention":
-        return SelfAttention(own.embed_dim, own.attention_heads, cfg.attention_dropout, build_bias(plan))
-    if name == "cross_attention":
-        return CrossAttention(own.embed_dim, own.attention_heads, cfg.encoder.embed_dim, cfg.attention_dropout)
-    if name == "ffn":
-        activation = utils.get_activation_fn(cfg.activation_fn)
-        shared = own.ffn_projection == "shared"
-        return FeedForward(own.embed_dim, own.ffn_embed_dim, activation, cfg.activation_dropout, shared)
-    options = {
-        "causal": side == "decoder",
-        "weight_dropout": cfg.weight_dropout,
-        "use_gate": not cfg.no_conv_gate,
-        "share_value": own.conv_projection == "shared",
-        "mask_padding": cfg.conv_padding == "masked",
-    }
-    kind = own.conv_type
-    heads = own.conv_heads if own.conv_heads is not None else own.attention_heads
-    if name == "long_short_range":
-        sizes = own.embed_dim, own.attention_heads, heads, plan.kernel_sizes
-        return LongShortRange(*sizes, cfg.attention_dropout, build_bias(plan), **options)
-    assert name == "conv", name
-    if kind in ("depthwise", "standard"):
-        return StaticConv(own.embed_dim, plan.kernel_sizes, depthwise=kind == "depthwise", **options)
-    head_conv = DynamicConv if kind == "dynamic" else LightweightConv
-    return head_conv(own.embed_dim, heads, plan.kernel_sizes, **options)
+    return BranchOptions(
+        own.embed_dim,
+        own.attention_heads,
+        own.ffn_embed_dim,
+        encoder_dim=cfg.encoder.embed_dim if side == "decoder" else None,
+        causal=side == "decoder",
+        attention_dropout=cfg.attention_dropout,
+        activation_dropout=cfg.activation_dropout,
+        weight_dropout=cfg.weight_dropout,
+        branch_dropout=cfg.branch_dropout,
+        input_dropout=cfg.input_dropout,
+        normalize_before=own.normalize_before,
+        activation=utils.get_activation_fn(cfg.activation_fn),
+        ffn_shares_value=own.ffn_projection == "shared",
+        conv_type=own.conv_type,
+        conv_heads=own.conv_heads,
+        conv_shares_value=own.conv_projection == "shared",
+        conv_gate=not cfg.no_conv_gate,
+        conv_masks_padding=cfg.conv_padding == "masked",
+        linear_backend=linear_backend(cfg),
+    )
 
 
-def build_bias(plan: LayerPlan) -> Optional[AttentionBias]:
-    """Builds what self-attention may look at, None if that is everything."""
-    return None if plan.bias is None else plan.bias.build()
-
-
-def build_layer(cfg, side: str, number: int) -> nn.Module:
+def build_wrapped_layer(cfg, side: str, number: int) -> nn.Module:
     """Builds layer ``number`` (from 0) of one side, wrapped for activation checkpointing and FSDP as asked."""
-    own = getattr(cfg, side)
-    plan = own.plans[number]
-    stages = []
-    for names in plan.stages:
-        stage = ParallelLayer(
-            own.embed_dim,
-            {name: build_branch(name, cfg, side, plan) for name in names},
-            branch_dropout=cfg.branch_dropout,
-            input_dropout=cfg.input_dropout,
-            normalize_before=own.normalize_before,
-        )
-        stage.linear_backend = linear_backend(cfg)
-        stages.append(stage)
-    layer = stages[0] if len(stages) == 1 else StagedLayer(stages)
+    layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
     if cfg.compile_layers:
         layer.compile_training(recompute=cfg.checkpoint_activations)
         if fsdp_wrap(layer, min_num_params=0) is not layer:
@@ -153,7 +117,7 @@ class MuseEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
         self._layers_built += 1
-        return build_layer(cfg, "encoder", self._layers_built - 1)
+        return build_wrapped_layer(cfg, "encoder", self._layers_built - 1)
 
     def forward_scriptable(
         self,
@@ -240,7 +204,7 @@ class MuseDecoder(InferenceForm, TransformerDecoderBase):
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
         self._layers_built += 1
-        return build_layer(cfg, "decoder", self._layers_built - 1)
+        return build_wrapped_layer(cfg, "decoder", self._layers_built - 1)
 
     def extract_features_scriptable(
         self,

@@ -17,7 +17,6 @@ from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerCo
 from omegaconf import DictConfig, OmegaConf
 
 from muse_plugin.models.attention_bias_flags import (
-    BiasPlan,
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
     plan_biases,
@@ -25,11 +24,10 @@ from muse_plugin.models.attention_bias_flags import (
 )
 from muse_plugin.models.flag import flag as _flag
 from muse_plugin.models.flag import with_defaults
+from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
-ENCODER_BRANCHES = ("self_attention", "conv", "long_short_range", "ffn")
-DECODER_BRANCHES = ("self_attention", "conv", "long_short_range", "cross_attention", "ffn")
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 
 _BRANCHES_HELP = (
@@ -77,7 +75,7 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     encoder_learned_pos: bool = _flag(False, "learn the encoder's position embeddings instead of using sinusoids")
     encoder_layerdrop: float = _flag(0.0, "LayerDrop probability of the encoder")
     encoder_layers_to_keep: Optional[str] = _flag(None, "encoder layers to keep when pruning, comma-separated")
-    encoder_branches: str = _flag("self_attention,conv,ffn", _BRANCHES_HELP.format(", ".join(ENCODER_BRANCHES)))
+    encoder_branches: str = _flag("self_attention,conv,ffn", _BRANCHES_HELP.format(", ".join(branch_names("encoder"))))
     encoder_kernel_sizes: str = _flag("3,15", _KERNELS_HELP.format(" (odd)"))
     encoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = _flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
     encoder_conv_heads: Optional[int] = _flag(None, "kernels per position (default: --encoder-attention-heads)")
@@ -100,7 +98,7 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     decoder_layerdrop: float = _flag(0.0, "LayerDrop probability of the decoder")
     decoder_layers_to_keep: Optional[str] = _flag(None, "decoder layers to keep when pruning, comma-separated")
     decoder_branches: str = _flag(
-        "self_attention,conv,cross_attention,ffn", _BRANCHES_HELP.format(", ".join(DECODER_BRANCHES))
+        "self_attention,conv,cross_attention,ffn", _BRANCHES_HELP.format(", ".join(branch_names("decoder")))
     )
     decoder_kernel_sizes: str = _flag("3,15", _KERNELS_HELP.format(""))
     decoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = _flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
@@ -224,21 +222,6 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
         raise ValueError(f"{flag}: {error}") from None
 
 
-@dataclass
-class LayerPlan:
-    """What one layer consists of.
-
-    Attributes:
-        stages: names of parallel branches, in the order of the fused projections, for each of the stages in turn.
-        kernel_sizes: of its convolution; empty where there is none.
-        bias: what its self-attention may look at; None for everything.
-    """
-
-    stages: list[list[str]]
-    kernel_sizes: tuple[int, ...]
-    bias: Optional[BiasPlan] = None
-
-
 def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
     """Plans the layers of ``side`` from its branch list and kernel sizes; pruned layers are left out.
 
@@ -259,8 +242,7 @@ def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
 
 
 def _stages(cfg: Any, side: str) -> list[list[str]]:
-    choices = ENCODER_BRANCHES if side == "encoder" else DECODER_BRANCHES
-    return parse_stages(getattr(cfg, f"{side}_branches"), choices, f"--{side}-branches")
+    return parse_stages(getattr(cfg, f"{side}_branches"), branch_names(side), f"--{side}-branches")
 
 
 def _flatten(stages: list[list[str]]) -> list[str]:

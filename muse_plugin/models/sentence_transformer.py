@@ -13,17 +13,11 @@ from torch import Tensor, nn
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
 from muse_plugin.models.flag import flag as _flag
 from muse_plugin.models.flag import with_defaults
+from muse_plugin.models.layer_builder import BranchOptions, LayerPlan, branch_names, build_layer
 from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
-from muse_plugin.modules.attention import SelfAttention
-from muse_plugin.modules.branch import Branch
-from muse_plugin.modules.feed_forward import FeedForward
-from muse_plugin.modules.gated_conv import DynamicConv
-from muse_plugin.modules.parallel_layer import ParallelLayer
-from muse_plugin.modules.staged_layer import StagedLayer
 
-SENTENCE_BRANCHES = ("self_attention", "conv", "ffn")
 # fairseq's positions are counted from the ids: 0 stands for padding, 1 for any word.
 _NO_WORD = 0
 _LONGEST_LEARNED = 1024
@@ -39,8 +33,8 @@ class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     encoder_ffn_embed_dim: int = _flag(600, "hidden width of the feed-forward branch")
     encoder_branches: str = _flag(
         "self_attention/ffn",
-        "branches of a layer out of self_attention, conv, ffn: commas between parallel ones, slashes between those "
-        "that follow each other",
+        f"branches of a layer out of {', '.join(branch_names('sentence'))}: commas between parallel ones, slashes "
+        "between those that follow each other",
     )
     encoder_kernel_sizes: str = _flag("3,15", "kernel sizes of conv, odd, in words, see muse_base")
     attention_dropout: float = _flag(0.1, "probability of dropping an attention weight")
@@ -153,39 +147,25 @@ class SentenceTransformerModel(SentenceModel):
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TransformerStates:
         """See ``SentenceModel.build_encoder``."""
-        plans, sizes = plan_biases(cfg, "encoder"), _kernel_sizes(cfg)
         width = cfg.encoder_embed_dim
-
-        def build_branch(name: str, number: int) -> Branch:
-            plan = plans[number]
-            if name == "self_attention":
-                bias = None if plan is None else plan.build()
-                return SelfAttention(width, cfg.encoder_attention_heads, cfg.attention_dropout, bias)
-            if name == "conv":
-                return DynamicConv(
-                    width, cfg.encoder_attention_heads, sizes[number], causal=False, weight_dropout=cfg.weight_dropout
-                )
-            return FeedForward(width, cfg.encoder_ffn_embed_dim, torch.relu, cfg.activation_dropout)
-
-        def build_layer(number: int) -> nn.Module:
-            stages = [
-                ParallelLayer(
-                    width,
-                    {name: build_branch(name, number) for name in names},
-                    branch_dropout=cfg.dropout,
-                    normalize_before=cfg.encoder_normalize_before,
-                )
-                for names in _stages(cfg)
-            ]
-            return stages[0] if len(stages) == 1 else StagedLayer(stages)
-
+        options = BranchOptions(
+            width,
+            cfg.encoder_attention_heads,
+            cfg.encoder_ffn_embed_dim,
+            attention_dropout=cfg.attention_dropout,
+            activation_dropout=cfg.activation_dropout,
+            weight_dropout=cfg.weight_dropout,
+            branch_dropout=cfg.dropout,
+            normalize_before=cfg.encoder_normalize_before,
+        )
+        per_layer = zip(_kernel_sizes(cfg), plan_biases(cfg, "encoder"), strict=True)
         positions = None
         if str(cfg.encoder_positions) != "none":
             positions = PositionalEmbedding(
                 _LONGEST_LEARNED, width, _NO_WORD, learned=str(cfg.encoder_positions) == "learned"
             )
         return TransformerStates(
-            [build_layer(number) for number in range(cfg.encoder_layers)],
+            [build_layer(options, LayerPlan(_stages(cfg), *rest)) for rest in per_layer],
             width,
             positions,
             cfg.dropout,
@@ -203,7 +183,7 @@ class SentenceMuseModel(SentenceTransformerModel):
 
 
 def _stages(cfg: Any) -> list[list[str]]:
-    return parse_stages(cfg.encoder_branches, SENTENCE_BRANCHES, "--encoder-branches")
+    return parse_stages(cfg.encoder_branches, branch_names("sentence"), "--encoder-branches")
 
 
 def _kernel_sizes(cfg: Any) -> list[tuple[int, ...]]:
