@@ -11,10 +11,10 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from muse_plugin.inference.line_by_line import Line
 from sacremoses import MosesDetokenizer, MosesTokenizer
 from support.helpers import REPOSITORY, recipe_environment
 
+from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 
 EXAMPLES = REPOSITORY / "examples"
