@@ -18,13 +18,13 @@ from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.subject import MAX_TOKENS
-from muse_plugin.files.text_streams import check_streams, iterate_lines
+from muse_plugin.files.text_streams import iterate_lines
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
-from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flag_checks import check_positive, check_streams
 
 DESCRIPTION = (
     "Look at the attention of a BERT, a folder as Hugging Face's transformers writes it, while it reads raw text: how "
