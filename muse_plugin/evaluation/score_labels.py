@@ -31,15 +31,15 @@ class Predictions(NamedTuple):
 
     Attributes:
         kind: "label", "tags" or "numbers".
-        said: one per sentence.
-        true: likewise.
+        predicted: one per sentence.
+        gold: the right ones, in the same form.
         lengths: words of each sentence.
         probabilities: of each label, for each sentence; None where the file has none.
     """
 
     kind: str
-    said: list[Any]
-    true: list[Any]
+    predicted: list[Any]
+    gold: list[Any]
     lengths: list[int]
     probabilities: list[Any]
 
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         scores = {
             name: {"mean": round(value, 6), "signature": signatures[name]} for name, value in result["scores"].items()
         }
-        record = {**result, "scores": scores, "num_sentences": len(predictions.said), "settings": settings}
+        record = {**result, "scores": scores, "num_sentences": len(predictions.predicted), "settings": settings}
         with open_atomically(args.output) as file:
             text = json.dumps({**record, **describe_run()}, indent=2, ensure_ascii=False)
             file.write((text + "\n").encode("utf-8"))
@@ -133,7 +133,7 @@ def read_predictions(path: Path) -> Predictions:
     """
     kinds = ("label", "tags", "numbers")
     found: Optional[str] = None
-    said, true, lengths, probabilities = [], [], [], []
+    predicted, gold, lengths, probabilities = [], [], [], []
     for number, line in enumerate(read_lines(path, "the file of predictions"), start=1):
         try:
             entry = json.loads(line)
@@ -147,16 +147,16 @@ def read_predictions(path: Path) -> Predictions:
                 f"writes them, but line {number} of {path} is {line[:80]!r}."
             )
         found = kind
-        said.append(row[0])
-        true.append(row[1])
+        predicted.append(row[0])
+        gold.append(row[1])
         lengths.append(row[2])
         probabilities.append(entry.get("probabilities"))
     assert found is not None  # read_lines refuses an empty file
-    return Predictions(found, said, true, lengths, probabilities)
+    return Predictions(found, predicted, gold, lengths, probabilities)
 
 
 def _check_entity_tags(predictions: Predictions, path: Path) -> None:
-    for number, rows in enumerate(zip(predictions.said, predictions.true, strict=True), start=1):
+    for number, rows in enumerate(zip(predictions.predicted, predictions.gold, strict=True), start=1):
         for tag in (tag for row in rows for tag in row):
             if not is_bio_tag(tag):
                 raise ValueError(
@@ -165,12 +165,12 @@ def _check_entity_tags(predictions: Predictions, path: Path) -> None:
                 )
 
 
-def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
+def _fits(kind: Optional[str], predicted: Any, gold: Any) -> bool:
     if kind == "label":
-        return isinstance(said, str) and isinstance(true, str)
-    if not (isinstance(said, list) and isinstance(true, list) and len(said) == len(true)):
+        return isinstance(predicted, str) and isinstance(gold, str)
+    if not (isinstance(predicted, list) and isinstance(gold, list) and len(predicted) == len(gold)):
         return False
-    entries = (*said, *true)
+    entries = (*predicted, *gold)
     if kind == "tags":
         return all(isinstance(entry, str) for entry in entries)
     return all(
@@ -181,12 +181,12 @@ def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
 def score(predictions: Predictions, entities: bool = False, positive: Optional[str] = None) -> dict[str, Any]:
     """All measures of the predictions; see ``label_scores``."""
     if predictions.kind == "numbers":
-        return score_numbers(predictions.said, predictions.true)
+        return score_numbers(predictions.predicted, predictions.gold)
     if predictions.kind == "label":
-        return score_labels(predictions.said, predictions.true, positive)
-    result = score_labels(_flatten(predictions.said), _flatten(predictions.true))
+        return score_labels(predictions.predicted, predictions.gold, positive)
+    result = score_labels(_flatten(predictions.predicted), _flatten(predictions.gold))
     if entities:
-        found = score_entities(predictions.said, predictions.true)
+        found = score_entities(predictions.predicted, predictions.gold)
         result = {**result, **found, "scores": {**found["scores"], **result["scores"]}}
     return result
 
@@ -204,10 +204,10 @@ def rank(predictions: Predictions, positive: str, groups: Path, path: Path) -> d
         ValueError: if the file has another number of lines, or a prediction has no probability of the label.
     """
     names = read_lines(groups, "--group")
-    if len(names) != len(predictions.said):
+    if len(names) != len(predictions.predicted):
         raise ValueError(
             f"--group must have a line for each prediction, but {groups} has {len(names)} lines and {path} "
-            f"{len(predictions.said)}; make it from the same examples, in their order."
+            f"{len(predictions.predicted)}; make it from the same examples, in their order."
         )
     probabilities = []
     for number, row in enumerate(predictions.probabilities, start=1):
@@ -218,7 +218,7 @@ def rank(predictions: Predictions, positive: str, groups: Path, path: Path) -> d
                 f"{row!r:.80}; write it with muse-plugin predict --format jsonl, or choose another --positive."
             )
         probabilities.append(float(value))
-    return score_ranking(probabilities, [label == positive for label in predictions.true], names)
+    return score_ranking(probabilities, [label == positive for label in predictions.gold], names)
 
 
 def score_buckets(predictions: Predictions, bounds: Sequence[int]) -> dict[str, Any]:
@@ -245,16 +245,16 @@ def compare(predictions: Predictions, other: Predictions, path: Path) -> dict[st
     """
     if predictions.kind == "numbers":
         raise ValueError("--versus compares labels or tags, but the predictions are numbers; drop the flag.")
-    if predictions.true != other.true:
+    if predictions.gold != other.gold:
         raise ValueError(
             f"--versus needs predictions for the same sentences, but the right answers in {path} are others; predict "
             "the same split of the same data with both systems."
         )
     pairs = []
     for system in (predictions, other):
-        said = system.said if system.kind == "label" else _flatten(system.said)
-        true = system.true if system.kind == "label" else _flatten(system.true)
-        pairs.append([a == b for a, b in zip(said, true, strict=True)])
+        predicted = system.predicted if system.kind == "label" else _flatten(system.predicted)
+        gold = system.gold if system.kind == "label" else _flatten(system.gold)
+        pairs.append([a == b for a, b in zip(predicted, gold, strict=True)])
     return {"method": "McNemar, exact", "versus": path.name, **compare_decisions(*pairs)}
 
 
@@ -264,7 +264,7 @@ def _flatten(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def render(result: dict[str, Any], predictions: Predictions) -> str:
     """The scores as text."""
-    lines = [f"{len(predictions.said):,} sentences"]
+    lines = [f"{len(predictions.predicted):,} sentences"]
     lines += [
         f"{name} = {value:.4f}" if abs(value) <= 1 else f"{name} = {value:.2f}"
         for name, value in result["scores"].items()
