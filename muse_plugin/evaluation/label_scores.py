@@ -41,15 +41,7 @@ def score_labels(predicted: Sequence[str], gold: Sequence[str], positive: Option
     return {
         "scores": scores,
         "labels": labels,
-        "per_class": {
-            label: {
-                "precision": 100 * precision[i],
-                "recall": 100 * recall[i],
-                "f1": 100 * f1[i],
-                "count": int(count[i]),
-            }
-            for i, label in enumerate(labels)
-        },
+        "per_class": {label: _describe(*row) for label, *row in zip(labels, precision, recall, f1, count, strict=True)},
         "confusion": metrics.confusion_matrix(gold, predicted, labels=labels).tolist(),
     }
 
@@ -87,16 +79,16 @@ def score_entities(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[s
             "entity_recall": 100 * float(total["recall"]),
         },
         "per_entity": {
-            name: {
-                "precision": 100 * float(row["precision"]),
-                "recall": 100 * float(row["recall"]),
-                "f1": 100 * float(row["f1-score"]),
-                "count": int(row["support"]),
-            }
+            name: _describe(row["precision"], row["recall"], row["f1-score"], row["support"])
             for name, row in report.items()
             if not name.endswith(" avg")
         },
     }
+
+
+def _describe(precision: float, recall: float, f1: float, count: float) -> dict[str, Any]:
+    shares = {"precision": precision, "recall": recall, "f1": f1}
+    return {**{name: 100 * float(value) for name, value in shares.items()}, "count": int(count)}
 
 
 def score_numbers(predicted: Sequence[Sequence[float]], gold: Sequence[Sequence[float]]) -> dict[str, Any]:
