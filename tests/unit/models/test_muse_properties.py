@@ -375,8 +375,8 @@ def test_activation_checkpointing_gives_the_same_loss_and_gradients(variant, noi
     results = []
     for flags in ({}, {"checkpoint_activations": True, "offload_activations": offload}):
         net = build(**{**VARIANTS[variant], **noise, **flags}).train()
-        assert hasattr(net.encoder.layers[0], "precheckpoint_forward") == bool(flags)
-        assert hasattr(net.decoder.layers[0], "precheckpoint_forward") == bool(flags)
+        assert net.encoder.layers[0]._recomputes == bool(flags)
+        assert net.decoder.layers[0]._recomputes == bool(flags)
         results.append(train_once(net, loss_of))
     assert_same_training(*results)
 

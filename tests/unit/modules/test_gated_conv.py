@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import make_context
 
-from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv, LightweightConv, StaticConv
 
 WIDTH, HEADS, LENGTH = 8, 2, 5
@@ -25,7 +25,7 @@ def make(request):
 
 
 def run(branch, values, length=None, mask=None):
-    context = LayerContext(length=values.shape[1] if length is None else length, key_padding_mask=mask)
+    context = make_context(values.shape[1] if length is None else length, key_padding_mask=mask)
     return branch({branch.projections[0].name: values}, context)
 
 
@@ -184,7 +184,7 @@ def check_folded(sizes, new, causal, use_gate, padded):
     logits = torch.nn.functional.linear(x[:, -new:], folded_weight, folded_bias)
     with torch.no_grad():
         branch.kernel_weight.zero_()  # it must not be read again
-    context = LayerContext(length=new, key_padding_mask=mask)
+    context = make_context(new, key_padding_mask=mask)
     assert_close(branch({"value": values, branch.folded_name: logits}, context), expected, atol=1e-5)
 
 
