@@ -3,20 +3,20 @@
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from muse_plugin.analysis.attention_sites import BACKWARD, FORWARD, Site, find_sites
+from muse_plugin.analysis.attention_sites import FORWARD, Site, find_sites
 from muse_plugin.analysis.attention_statistics import OffsetSums
 from muse_plugin.analysis.drawing import name_panel
 from muse_plugin.analysis.load import Observer
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.modules.attention_weights import weigh_masked
-from muse_plugin.modules.distance_attention import MaskedAttention
+from muse_plugin.modules.attends import AttentionWeights, MasksDistance, watch_attention
 from muse_plugin.results.figures import COLORS, GRID, open_figure
 
 MASK_LENGTH = 12
@@ -52,8 +52,8 @@ class OffsetRow(NamedTuple):
 
 
 def find_directions(model: nn.Module) -> list[Site]:
-    """Finds the two directions; none in other models."""
-    return [site for site in find_sites(model) if site.side in (FORWARD, BACKWARD)]
+    """Finds the attention that has a distance mask; none in other models."""
+    return [site for site in find_sites(model) if isinstance(site.module, MasksDistance)]
 
 
 class DirectionObserver(Observer):
@@ -74,30 +74,27 @@ class DirectionObserver(Observer):
 
     def watch(self) -> AbstractContextManager[Any]:
         """See ``Observer.watch``."""
+        modules = [site.module for site in self.sites]
         stack = ExitStack()
-        for number, site in enumerate(self.sites):
-            handle = site.module.register_forward_pre_hook(self._make_hook(number))
-            stack.callback(handle.remove)
+        stack.enter_context(watch_attention(modules, partial(self._receive, True)))
+        stack.enter_context(watch_attention(modules, partial(self._receive, False), _weigh_without_distance))
         return stack
 
-    def _make_hook(self, number: int) -> Any:
-        def hook(module: MaskedAttention, args: tuple[Tensor, Tensor, Optional[Tensor]]) -> None:
-            x, _, mask = args
-            real = self.find_real(mask, x.shape[0], x.shape[1], x.device)
-            for with_distance in (True, False):
-                seen = weigh_masked(module, *args, with_distance=with_distance)
-                self.sums[number, with_distance].add(seen.weights, real)
+    def _receive(self, with_distance: bool, number: int, found: AttentionWeights) -> None:
+        weights, mask = found
+        real = self.find_real(mask, weights.shape[0], weights.shape[2], weights.device)
+        self.sums[number, with_distance].add(weights, real)
 
-        return hook
+
+def _weigh_without_distance(module: Any, *args: Any) -> AttentionWeights:
+    return module.weigh_without_distance(*args)
 
 
 def read_masks(name: str, sites: Sequence[Site]) -> list[MaskRow]:
     """Reads both masks off the modules; those of the first head, since all heads have the same."""
     rows = []
     for site in sites:
-        windows = site.module.bias(torch.tensor([MASK_LENGTH]))  # type: ignore[operator]
-        slope = 0.0 if windows.slopes is None else float(windows.slopes[0])
-        first, last = int(windows.first[0, 0]), int(windows.last[0, 0])
+        first, last, slope = _read_masks(site.module, MASK_LENGTH)
         for query in range(MASK_LENGTH):
             for key in range(MASK_LENGTH):
                 offset = key - query
@@ -106,19 +103,24 @@ def read_masks(name: str, sites: Sequence[Site]) -> list[MaskRow]:
     return rows
 
 
+def _read_masks(module: Any, length: int) -> tuple[int, int, float]:
+    """The lowest and the highest offset that the first head sees, and what a word of distance costs."""
+    windows = module.describe_masks(torch.tensor([length]))
+    slope = 0.0 if windows.slopes is None else float(windows.slopes[0])
+    return int(windows.first[0, 0]), int(windows.last[0, 0]), slope
+
+
 def read_offsets(name: str, observer: DirectionObserver) -> list[OffsetRow]:
     """Sums to rows; see ``OffsetRow``. Offsets that the direction hides, or no sentence has, are left out."""
     rows = []
     for number, site in enumerate(observer.sites):
-        slopes = site.module.bias(torch.tensor([1])).slopes  # type: ignore[operator]
-        alpha = 0.0 if slopes is None else float(slopes[0])
+        first, last, alpha = _read_masks(site.module, REACH)
         for with_distance, mask in ((True, "with"), (False, "without")):
             sums = observer.sums[number, with_distance]
             means = sums.mean_weights().mean(0).tolist()
             for offset in range(-REACH, REACH + 1):
                 weight = means[offset + sums.reach]
-                is_seen = offset < 0 if site.side == FORWARD else offset > 0
-                if is_seen and not math.isnan(weight):
+                if first <= offset <= last and not math.isnan(weight):
                     rows.append(OffsetRow(name, site.side, mask, alpha if with_distance else 0.0, offset, weight))
     return rows
 

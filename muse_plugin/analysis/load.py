@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from muse_plugin.analysis.attention_sites import BACKWARD, CROSS, DECODER, FORWARD, Site, watch_sites
 from muse_plugin.analysis.attention_statistics import AttentionStatistics
-from muse_plugin.modules.attention_weights import Seen
+from muse_plugin.modules.attends import AttentionWeights
 from muse_plugin.modules.kernel_weights import HeadConv, MeanKernel, watch_kernels
 
 _VISIBLE = {DECODER: "until", FORWARD: "before", BACKWARD: "after"}
@@ -52,11 +52,11 @@ class AttentionObserver(Observer):
         """See ``Observer.watch``."""
         return watch_sites(self.sites, self._receive)
 
-    def _receive(self, number: int, seen: Seen) -> None:
-        weights, side = seen.weights, self.sites[number].side
+    def _receive(self, number: int, found: AttentionWeights) -> None:
+        weights, side = found.weights, self.sites[number].side
         batch, _, length, positions = weights.shape
         keys = self.find_real(
-            self.target_padding if side == DECODER else seen.key_padding_mask, batch, positions, weights.device
+            self.target_padding if side == DECODER else found.key_padding_mask, batch, positions, weights.device
         )
         queries = keys
         if side == CROSS:
@@ -103,8 +103,8 @@ class MapObserver(Observer):
         """See ``Observer.watch``."""
         return watch_sites(self.sites, self._receive)
 
-    def _receive(self, number: int, seen: Seen) -> None:
-        self.maps.setdefault(number, seen.weights[0].cpu())
+    def _receive(self, number: int, found: AttentionWeights) -> None:
+        self.maps.setdefault(number, found.weights[0].cpu())
 
 
 @torch.no_grad()

@@ -24,7 +24,7 @@ from muse_plugin.analysis.concentration import ConcentrationRow
 from muse_plugin.analysis.drawing import label_words
 from muse_plugin.analysis.gates import GateRow
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
-from muse_plugin.modules.attention_weights import record_attention
+from muse_plugin.modules.attends import record_attention
 
 
 def lines_of(axes):
