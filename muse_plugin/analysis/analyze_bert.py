@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from muse_plugin.analysis import attention_distance, attention_map, concentration
+from muse_plugin.analysis.analyzed_model import MAX_TOKENS
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.analysis.subject import MAX_TOKENS
 from muse_plugin.files.text_streams import check_streams, iterate_lines
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
@@ -36,7 +36,7 @@ _FILLING = 0  # any valid id
 
 
 class BertReader(nn.Module):
-    """A BERT as ``reading.py`` runs models.
+    """A BERT as ``load.py`` runs models.
 
     Args:
         encoder: the BERT.

@@ -1,7 +1,7 @@
 """``muse-plugin analyze model``: figures and numbers about a trained model, from its parameters and a part of its data.
 
 One pass over the sentences feeds every analysis of encoders and decoders that the model has parts for, see
-``reading.py``; one more those of a pooling with heads, see ``pooled_attention.py``.
+``load.py``; one more those of a pooling with heads, see ``pooled_attention.py``.
 """
 
 import argparse
@@ -20,22 +20,22 @@ from muse_plugin.analysis import (
     gates,
     kernels,
 )
+from muse_plugin.analysis.analyzed_model import (
+    MAX_TOKENS,
+    AnalyzedModel,
+    Batches,
+    check_same_data,
+    choose_sentences,
+    choose_shown_sentence,
+    load_analyzed_model,
+    name_words,
+)
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, Observer, read_corpus
 from muse_plugin.analysis.pooled_attention import find_pooling
 from muse_plugin.analysis.pooling_tables import TABLES, WordSettings, add_word_flags, list_makers, read_tables
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Missing, Result
-from muse_plugin.analysis.subject import (
-    MAX_TOKENS,
-    Batches,
-    Subject,
-    check_same_data,
-    choose_sentences,
-    choose_shown_sentence,
-    load_subject,
-    name_words,
-)
 from muse_plugin.checkpoints.locate import add_path_argument
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
@@ -119,15 +119,17 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     for logger in ("fairseq", "muse_plugin.tasks", "matplotlib"):  # which report each step
         logging.getLogger(logger).setLevel(logging.WARNING)
-    subjects = [load_subject(args.path, args.split, args.data, args.name, args.cpu)]
+    models = [load_analyzed_model(args.path, args.split, args.data, args.name, args.cpu)]
     if args.against is not None:
-        subjects.append(load_subject(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))
-        check_same_data(*subjects)
-        subjects = _tell_apart(subjects)
-    findings = [
-        analyze(subject, wanted, args.sentences, args.sentence, args.max_tokens, settings) for subject in subjects
+        models.append(
+            load_analyzed_model(args.against, args.split, args.data, args.against_name, args.cpu, "--against")
+        )
+        check_same_data(*models)
+        models = _tell_apart(models)
+    reports = [
+        analyze(analyzed, wanted, args.sentences, args.sentence, args.max_tokens, settings) for analyzed in models
     ]
-    results, missing = combine(findings, wanted, settings)
+    results, missing = combine(reports, wanted, settings)
     for part in missing:
         if part.name == "words" and args.words is not None:
             raise ValueError(
@@ -141,11 +143,11 @@ def run(args: argparse.Namespace) -> int:
     if not results:
         raise ValueError(f"nothing of {args.path} can be shown: {'; '.join(part.reason for part in missing)}.")
     record = {
-        "models": [{"name": subject.name, **subject.settings} for subject in subjects],
-        "data": {"split": args.split, "sentences": findings[0].sentences, "shown_sentence": findings[0].shown},
+        "models": [{"name": analyzed.name, **analyzed.settings} for analyzed in models],
+        "data": {"split": args.split, "sentences": reports[0].sentences, "shown_sentence": reports[0].shown},
         **describe_run(),
     }
-    title = " and ".join(subject.name for subject in subjects)
+    title = " and ".join(analyzed.name for analyzed in models)
     write_results(args.output, f"Analysis of {title}", results, missing, record)
     for part in missing:
         sys.stdout.write(f"{part.name} does not apply: {part.reason}\n")
@@ -168,15 +170,15 @@ def parse_only(text: Optional[str]) -> list[str]:
     return [name for name in NOT_THERE if name in names]
 
 
-def _tell_apart(subjects: Sequence[Subject]) -> list[Subject]:
+def _tell_apart(models: Sequence[AnalyzedModel]) -> list[AnalyzedModel]:
     """Two models of one name are numbered."""
-    if len({subject.name for subject in subjects}) == len(subjects):
-        return list(subjects)
-    names = [f"{s.name} {number}" for number, s in enumerate(subjects, start=1)]
-    return [subject._replace(name=name) for subject, name in zip(subjects, names, strict=True)]
+    if len({analyzed.name for analyzed in models}) == len(models):
+        return list(models)
+    names = [f"{model.name} {number}" for number, model in enumerate(models, start=1)]
+    return [analyzed._replace(name=name) for analyzed, name in zip(models, names, strict=True)]
 
 
-class Findings(NamedTuple):
+class Report(NamedTuple):
     """What was found in one model.
 
     Attributes:
@@ -193,17 +195,17 @@ class Findings(NamedTuple):
 
 
 def analyze(
-    subject: Subject,
+    analyzed: AnalyzedModel,
     wanted: Sequence[str],
     count: int,
     shown: Optional[int] = None,
     max_tokens: int = MAX_TOKENS,
     settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
-) -> Findings:
+) -> Report:
     """Analyses one model.
 
     Args:
-        subject: the model and its data.
+        analyzed: the model and its data.
         wanted: names of analyses.
         count: sentences to read.
         shown: number of the sentence whose attention is shown, from 1; None to choose one.
@@ -213,18 +215,18 @@ def analyze(
     Raises:
         ValueError: if there is no such sentence, or a chosen word does not occur.
     """
-    name, model = subject.name, subject.model
+    name, model = analyzed.name, analyzed.model
     sites = find_sites(model) if "attention" in wanted else []
     convolutions = kernels.find_kernel_sites(model) if "kernels" in wanted else []
     both = directions.find_directions(model) if "directions" in wanted else []
     attention = AttentionObserver(sites)
     kernel = KernelObserver([site.module for site in convolutions])
     direction = directions.DirectionObserver(both)
-    chosen = choose_sentences(subject, count)
+    chosen = choose_sentences(analyzed, count)
     observers: list[tuple[Observer, Sequence[Any]]] = [(attention, sites), (kernel, convolutions), (direction, both)]
     used = [observer for observer, found in observers if found]
     if used:
-        read_corpus(model, Batches(subject, chosen, max_tokens), used, subject.padding, name)
+        read_corpus(model, Batches(analyzed, chosen, max_tokens), used, analyzed.padding, name)
     rows: dict[str, list[Any]] = {
         "gates": gates.read_gates(name, model) if "gates" in wanted else [],
         "kernels": kernels.read_kernels(name, convolutions, kernel),
@@ -241,16 +243,16 @@ def analyze(
     place: Optional[int] = None
     reasons: dict[str, str] = {}
     if sites or (pools and "pooling" in wanted):
-        place = choose_shown_sentence(subject, chosen, shown)
+        place = choose_shown_sentence(analyzed, chosen, shown)
     if sites and place is not None:
-        (inputs,) = Batches(subject, [place])
+        (inputs,) = Batches(analyzed, [place])
         observer = MapObserver(sites)
-        read_corpus(model, [inputs], [observer], subject.padding)
-        rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(subject, inputs))
+        read_corpus(model, [inputs], [observer], analyzed.padding)
+        rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(analyzed, inputs))
     if pools:
-        tables, reasons = read_tables(subject, wanted, chosen, place, max_tokens, settings)
+        tables, reasons = read_tables(analyzed, wanted, chosen, place, max_tokens, settings)
         rows.update(tables)
-    return Findings(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
+    return Report(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
 
 
 # Which tables an analysis has, the first of which says whether it applies, and how they become results.
@@ -271,14 +273,14 @@ _MAKERS: dict[str, tuple[tuple[str, ...], Callable[..., list[Result]]]] = {
 
 
 def combine(
-    findings: Sequence[Findings],
+    reports: Sequence[Report],
     wanted: Sequence[str],
     settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
 ) -> tuple[list[Result], list[Missing]]:
     """Puts the models side by side.
 
     Args:
-        findings: of each model.
+        reports: of each model.
         wanted: names of analyses.
         settings: what is shown of words.
 
@@ -289,10 +291,10 @@ def combine(
     results, missing = [], []
     for name in wanted:
         tables, make = makers[name]
-        rows = [[row for found in findings for row in found.rows[table]] for table in tables]
+        rows = [[row for report in reports for row in report.rows[table]] for table in tables]
         if rows[0]:
             results += make(*rows)
         else:
-            reasons = [found.reasons[name] for found in findings if name in found.reasons]
+            reasons = [report.reasons[name] for report in reports if name in report.reasons]
             missing.append(Missing(name, reasons[0] if reasons else NOT_THERE[name]))
     return results, missing

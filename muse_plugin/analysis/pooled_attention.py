@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from muse_plugin.analysis.analyzed_model import MAX_TOKENS, AnalyzedModel, Batches
 from muse_plugin.analysis.load import move_inputs
-from muse_plugin.analysis.subject import MAX_TOKENS, Batches, Subject
 from muse_plugin.modules.attention_heads import AttentionHeads, Heads
 from muse_plugin.modules.disagreement import overlaps
 from muse_plugin.modules.padding_mask import mask_padding
@@ -30,9 +30,9 @@ def find_pooling(model: nn.Module) -> Optional[SentencePooling]:
     return pooling if isinstance(pooling, SentencePooling) and pooling.has_heads else None
 
 
-def list_classes(subject: Subject) -> list[str]:
+def list_classes(analyzed: AnalyzedModel) -> list[str]:
     """Names of the classes of a classifier; none for other models."""
-    return list(subject.task.labels) if getattr(subject.task, "predicts", None) == _CLASSIFIED else []
+    return list(analyzed.task.labels) if getattr(analyzed.task, "predicts", None) == _CLASSIFIED else []
 
 
 class Uses(NamedTuple):
@@ -133,20 +133,20 @@ class Pooled(NamedTuple):
 
 @torch.no_grad()
 def read_pooling(
-    subject: Subject, indices: Sequence[int], max_tokens: int = MAX_TOKENS, title: Optional[str] = None
+    analyzed: AnalyzedModel, indices: Sequence[int], max_tokens: int = MAX_TOKENS, title: Optional[str] = None
 ) -> Pooled:
     """Lets a model read documents, and gathers what the heads of its pooling do.
 
     Args:
-        subject: a model whose pooling has heads, and its data; documents are as long as its task reads them.
+        analyzed: a model whose pooling has heads, and its data; documents are as long as its task reads them.
         indices: places of the documents in the split.
         max_tokens: of a batch, padding included.
         title: of the progress bar; None for no bar.
     """
-    model = subject.model.eval()
+    model = analyzed.model.eval()
     device = next(model.parameters()).device
-    batches = Batches(subject, indices, max_tokens)
-    classes = list_classes(subject)
+    batches = Batches(analyzed, indices, max_tokens)
+    classes = list_classes(analyzed)
     similarity = HeadSimilarity(count_heads(model))
     sizes = torch.zeros(len(classes), dtype=torch.int64)
     found: list[Uses] = []
@@ -159,7 +159,7 @@ def read_pooling(
             heads = attend_to(model, inputs, side)
             similarity.add(heads)
             if classes:
-                labels = torch.stack([subject.dataset.targets[index] for index in group])
+                labels = torch.stack([analyzed.dataset.targets[index] for index in group])
                 sizes += labels.bincount(minlength=len(classes))
                 documents = torch.tensor(group)
                 sums = sum_by_word(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], heads.weights)
@@ -191,22 +191,22 @@ class DocumentHeads(NamedTuple):
 
 
 @torch.no_grad()
-def read_document_heads(subject: Subject, place: int, batch: dict[str, Any]) -> DocumentHeads:
+def read_document_heads(analyzed: AnalyzedModel, place: int, batch: dict[str, Any]) -> DocumentHeads:
     """Lets a model read one document; of a pair, weights are those of the first text.
 
     Args:
-        subject: a model whose pooling has heads, and its data.
+        analyzed: a model whose pooling has heads, and its data.
         place: of the document in the split.
         batch: the document as arguments of the model.
     """
-    model = subject.model.eval()
+    model = analyzed.model.eval()
     inputs = move_inputs(batch, next(model.parameters()).device)
     weights = attend_to(model, inputs).weights[0].cpu()
-    classes = list_classes(subject)
+    classes = list_classes(analyzed)
     if not classes:
         return DocumentHeads(weights, None, None)
     predicted = classes[int(model(**inputs).logits[0].argmax())]
-    return DocumentHeads(weights, classes[int(subject.dataset.targets[place])], predicted)
+    return DocumentHeads(weights, classes[int(analyzed.dataset.targets[place])], predicted)
 
 
 def count_heads(model: Any) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.analysis import attended_words, head_similarity, shaded_document, word_weights
+from muse_plugin.analysis.analyzed_model import AnalyzedModel, Batches, name_words
 from muse_plugin.analysis.pooled_attention import (
     Pooled,
     average_by_class,
@@ -13,7 +14,6 @@ from muse_plugin.analysis.pooled_attention import (
     read_pooling,
 )
 from muse_plugin.analysis.result import Result, unique
-from muse_plugin.analysis.subject import Batches, Subject, name_words
 
 TABLES = ("attended", "word_weights", "classes", "shaded", "similarity")
 _TOP_WORDS = 10
@@ -77,7 +77,7 @@ def add_word_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def read_tables(
-    subject: Subject,
+    analyzed: AnalyzedModel,
     wanted: Sequence[str],
     chosen: Sequence[int],
     place: Optional[int],
@@ -87,7 +87,7 @@ def read_tables(
     """Lets a model whose pooling has heads read documents.
 
     Args:
-        subject: the model and its data.
+        analyzed: the model and its data.
         wanted: names of analyses, of which "words" and "pooling" count here.
         chosen: places of the documents that are read.
         place: of the document that is shown; needed for "pooling".
@@ -102,16 +102,16 @@ def read_tables(
     """
     tables: dict[str, list[Any]] = {}
     reasons: dict[str, str] = {}
-    _check_words(subject, settings)
-    pooled = read_pooling(subject, chosen, max_tokens, subject.name)
+    _check_words(analyzed, settings)
+    pooled = read_pooling(analyzed, chosen, max_tokens, analyzed.name)
     if place is not None and "pooling" in wanted:
-        (inputs,) = Batches(subject, [place])
-        found = read_document_heads(subject, place, inputs)
-        words, _ = name_words(subject, inputs)
-        tables["shaded"] = shaded_document.read_document(subject.name, found.weights, words, place + 1, *found[1:])
-        tables["similarity"] = head_similarity.read_similarity(subject.name, pooled.similarity)
+        (inputs,) = Batches(analyzed, [place])
+        found = read_document_heads(analyzed, place, inputs)
+        words, _ = name_words(analyzed, inputs)
+        tables["shaded"] = shaded_document.read_document(analyzed.name, found.weights, words, place + 1, *found[1:])
+        tables["similarity"] = head_similarity.read_similarity(analyzed.name, pooled.similarity)
     if "words" in wanted:
-        ranked, reason = _rank(subject, pooled, settings)
+        ranked, reason = _rank(analyzed, pooled, settings)
         if reason is None:
             tables.update(ranked)
         else:
@@ -119,8 +119,8 @@ def read_tables(
     return tables, reasons
 
 
-def _check_words(subject: Subject, settings: WordSettings) -> None:
-    dictionary = subject.task.source_dictionary
+def _check_words(analyzed: AnalyzedModel, settings: WordSettings) -> None:
+    dictionary = analyzed.task.source_dictionary
     unknown = [word for word in settings.chosen or () if dictionary is None or word not in dictionary]
     if unknown:
         raise ValueError(
@@ -129,9 +129,11 @@ def _check_words(subject: Subject, settings: WordSettings) -> None:
         )
 
 
-def _rank(subject: Subject, pooled: Pooled, settings: WordSettings) -> tuple[dict[str, list[Any]], Optional[str]]:
+def _rank(
+    analyzed: AnalyzedModel, pooled: Pooled, settings: WordSettings
+) -> tuple[dict[str, list[Any]], Optional[str]]:
     """The tables about words; or none, and why."""
-    name, classes, dictionary = subject.name, list_classes(subject), subject.task.source_dictionary
+    name, classes, dictionary = analyzed.name, list_classes(analyzed), analyzed.task.source_dictionary
     if pooled.uses is None:
         return {}, "the model predicts no classes to tell words apart by"
     means = average_by_class(pooled.uses, len(classes), len(dictionary))

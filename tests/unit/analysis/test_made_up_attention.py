@@ -7,8 +7,8 @@ import torch
 from support.helpers import assert_close
 
 from muse_plugin.analysis.analyze_model import analyze, combine
+from muse_plugin.analysis.analyzed_model import Batches, load_analyzed_model
 from muse_plugin.analysis.attention_sites import find_sites
-from muse_plugin.analysis.subject import Batches, load_subject
 from muse_plugin.modules.attends import (
     AttentionWeights,
     HeadSource,
@@ -60,23 +60,23 @@ class QuietAttention(Branch):
 
 def load(shop, kind):
     """A translation model whose encoder has other attention."""
-    subject = load_subject(shop.muse, "valid", cpu=True)
-    for layer in subject.model.encoder.layers:
+    analyzed = load_analyzed_model(shop.muse, "valid", cpu=True)
+    for layer in analyzed.model.encoder.layers:
         layer.branches["self_attention"] = kind(16, 2)
-    return subject
+    return analyzed
 
 
 @torch.no_grad()
 def test_weights_and_heads_are_recorded(shop):
-    subject = load(shop, EqualAttention)
-    modules, sources = find_attention(subject.model.encoder), find_head_sources(subject.model.encoder)
+    analyzed = load(shop, EqualAttention)
+    modules, sources = find_attention(analyzed.model.encoder), find_head_sources(analyzed.model.encoder)
     assert [type(module) for module in modules] == [EqualAttention] * 2
     values = []
     for module in modules:
         module.register_forward_pre_hook(lambda module, args: values.append(split_heads(args[0]["value"], 2)))
-    (inputs,) = Batches(subject, [3])
+    (inputs,) = Batches(analyzed, [3])
     with record_attention(modules) as weights, record_heads(sources) as heads:
-        subject.model(**inputs)
+        analyzed.model(**inputs)
     length = inputs["src_tokens"].shape[1]
     for number in range(2):
         assert_close(weights[number], torch.full((1, 2, length, length), 1 / length), atol=1e-6)
@@ -84,8 +84,8 @@ def test_weights_and_heads_are_recorded(shop):
 
 
 def test_a_model_with_it_is_analysed(shop):
-    subject = load(shop, EqualAttention)
-    found = analyze(subject, ["attention"], 12, 3)
+    analyzed = load(shop, EqualAttention)
+    found = analyze(analyzed, ["attention"], 12, 3)
     rows = [row for row in found.rows["heads"] if row.side == "encoder"]
     assert [(row.layer, row.head) for row in rows] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert all(row.normalized_entropy == pytest.approx(1, abs=1e-5) for row in rows)
@@ -97,15 +97,15 @@ def test_a_model_with_it_is_analysed(shop):
 
 
 def test_what_does_not_say_that_it_attends_is_left_out_not_guessed(shop):
-    subject = load(shop, QuietAttention)
-    assert find_attention(subject.model.encoder) == []
-    assert find_head_sources(subject.model.encoder) == []
-    found = analyze(subject, ["attention"], 3, 3)
+    analyzed = load(shop, QuietAttention)
+    assert find_attention(analyzed.model.encoder) == []
+    assert find_head_sources(analyzed.model.encoder) == []
+    found = analyze(analyzed, ["attention"], 3, 3)
     assert {row.side for row in found.rows["heads"]} == {"decoder", "cross"}
 
 
 def test_an_unknown_side_is_refused(shop):
-    subject = load(shop, EqualAttention)
-    subject.model.encoder.layers[1].branches["self_attention"].attends_to = "sideways"
+    analyzed = load(shop, EqualAttention)
+    analyzed.model.encoder.layers[1].branches["self_attention"].attends_to = "sideways"
     with pytest.raises(ValueError, match=r"must be one of self, cross, forward, backward, but EqualAttention has 'sid"):
-        find_sites(subject.model)
+        find_sites(analyzed.model)

@@ -13,6 +13,7 @@ from support.helpers import assert_close
 from support.reference import make_dictionary
 
 from muse_plugin.analysis import attended_words, head_similarity, report, shaded_document, word_weights
+from muse_plugin.analysis.analyzed_model import choose_sentences, load_analyzed_model
 from muse_plugin.analysis.attended_words import AttendedRow, ClassRow
 from muse_plugin.analysis.pooled_attention import (
     HeadSimilarity,
@@ -26,7 +27,6 @@ from muse_plugin.analysis.pooled_attention import (
 )
 from muse_plugin.analysis.report import format_csv
 from muse_plugin.analysis.shaded_document import Place, ShadedRow
-from muse_plugin.analysis.subject import choose_sentences, load_subject
 from muse_plugin.analysis.word_weights import WordWeightRow
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import penalize
@@ -136,24 +136,24 @@ def test_distributions_have_a_row_for_each_document_with_the_word():
 # ---- against the attention itself -----------------------------------------------------------------------------------
 
 
-def attend_alone(subject, index):
+def attend_alone(analyzed, index):
     """(words, weights, vectors) of each text of a document, from the parts of the pooling: without padding or batch."""
-    (part,) = subject.model.pooling.parts
-    for text in subject.dataset[index]["texts"]:
+    (part,) = analyzed.model.pooling.parts
+    for text in analyzed.dataset[index]["texts"]:
         tokens, lengths = text.tokens[None], torch.tensor([len(text.tokens)])
         with torch.no_grad():
-            words, sizes, _ = subject.model.embed(tokens, lengths)
-            states = subject.model.encoder(words, sizes, None)
+            words, sizes, _ = analyzed.model.embed(tokens, lengths)
+            states = analyzed.model.encoder(words, sizes, None)
             weights = torch.softmax(part.score(states, None, words)[0], dim=0).t()  # (m, T)
-        yield [subject.task.source_dictionary[token] for token in text.tokens], weights, weights @ states[0]
+        yield [analyzed.task.source_dictionary[token] for token in text.tokens], weights, weights @ states[0]
 
 
-def tabulate(subject, indices):
+def tabulate(analyzed, indices):
     """(label, word) -> what it is given in each document: (weight, ratio, count)."""
-    table, sizes = {}, dict.fromkeys(subject.task.labels, 0)
+    table, sizes = {}, dict.fromkeys(analyzed.task.labels, 0)
     for index in indices:
-        label = subject.task.labels[int(subject.dataset.targets[index])]
-        for words, weights, _ in attend_alone(subject, index):
+        label = analyzed.task.labels[int(analyzed.dataset.targets[index])]
+        for words, weights, _ in attend_alone(analyzed, index):
             sizes[label] += 1
             for word in set(words):
                 places = [place for place, other in enumerate(words) if other == word]
@@ -166,11 +166,11 @@ def tabulate(subject, indices):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("max_tokens", [1, 60])
 def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_tokens):
-    subject = load_subject(getattr(shop, name), "valid", cpu=True)
-    chosen = choose_sentences(subject, 9)
-    pooled = read_pooling(subject, chosen, max_tokens)
-    table, sizes = tabulate(subject, chosen)
-    classes, dictionary = list_classes(subject), subject.task.source_dictionary
+    analyzed = load_analyzed_model(getattr(shop, name), "valid", cpu=True)
+    chosen = choose_sentences(analyzed, 9)
+    pooled = read_pooling(analyzed, chosen, max_tokens)
+    table, sizes = tabulate(analyzed, chosen)
+    classes, dictionary = list_classes(analyzed), analyzed.task.source_dictionary
     assert dict(zip(classes, pooled.class_sizes, strict=True)) == sizes
     means = average_by_class(pooled.uses, len(classes), len(dictionary))
     rows = attended_words.rank_words("M", classes, means, dictionary, 99, 1)
@@ -184,10 +184,10 @@ def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_toke
         weights = [row.weight for row in rows if row.label == label]
         assert weights == sorted(weights, reverse=True)
     words = [dictionary.index(row.word) for row in rows[:2]]
-    alone = {index: list(attend_alone(subject, index)) for index in chosen}
+    alone = {index: list(attend_alone(analyzed, index)) for index in chosen}
     for row in word_weights.read_word_weights("M", classes, pooled.uses, dictionary, words):
         texts = alone[row.document - 1]
-        assert row.label == subject.task.labels[int(subject.dataset.targets[row.document - 1])]
+        assert row.label == analyzed.task.labels[int(analyzed.dataset.targets[row.document - 1])]
         read, weights, _ = texts[row.text - 1]
         assert row.occurrences == read.count(row.word)
         given = sum(weights[:, place].mean() for place, other in enumerate(read) if other == row.word)
@@ -196,25 +196,25 @@ def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_toke
 
 
 def test_documents_are_as_long_as_the_task_reads_them(shop):
-    subject = load_subject(shop.lama, "valid", cpu=True)  # --max-words 6
-    places = range(len(subject.dataset))
+    analyzed = load_analyzed_model(shop.lama, "valid", cpu=True)  # --max-words 6
+    places = range(len(analyzed.dataset))
     lines = [line.split() for line in shop.make_lines(21)]
     assert max(map(len, lines)) == 9
-    uses = read_pooling(subject, places).uses
+    uses = read_pooling(analyzed, places).uses
     for place in places:
         own = uses.documents == place
         assert int(uses.counts[own].sum()) == min(6, len(lines[place]))
         assert float(uses.weights[own].sum()) == pytest.approx(1, abs=1e-5)  # float32 weights of six words
-        words = {subject.task.source_dictionary[word] for word in uses.words[own].tolist()}
+        words = {analyzed.task.source_dictionary[word] for word in uses.words[own].tolist()}
         assert words == set(lines[place][:6])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_similarity_of_heads_is_that_of_penalties_and_of_slow_loops(shop, name):
-    subject = load_subject(getattr(shop, name), "valid", cpu=True)
-    found = [pair for index in range(7) for pair in attend_alone(subject, index)]
-    rows = head_similarity.read_similarity("M", read_pooling(subject, range(7)).similarity)
-    heads = count_heads(subject.model)
+    analyzed = load_analyzed_model(getattr(shop, name), "valid", cpu=True)
+    found = [pair for index in range(7) for pair in attend_alone(analyzed, index)]
+    rows = head_similarity.read_similarity("M", read_pooling(analyzed, range(7)).similarity)
+    heads = count_heads(analyzed.model)
     assert [row[1:3] for row in rows] == [(i, j) for i in range(heads) for j in range(heads)]
     for row in rows:
         for column, which in (("weight_cosine", 1), ("vector_cosine", 2)):
@@ -446,8 +446,8 @@ def test_figures_tables_and_report_of_a_pooling_are_written(shop, tmp_path, undr
     names = ["attended_words", "head_similarity", "shaded_document", "word_weights"]
     for ending in ("png", "svg", "csv"):
         assert sorted(path.stem for path in out.glob(f"*.{ending}")) == names
-    subject = load_subject(shop.lama, "valid", cpu=True)
-    table, _ = tabulate(subject, range(21))
+    analyzed = load_analyzed_model(shop.lama, "valid", cpu=True)
+    table, _ = tabulate(analyzed, range(21))
     ranked = read_table(out / "attended_words.csv")
     for label in ("good", "bad"):
         frequent = {word: np.mean([e[0] for e in found]) for (own, word), found in table.items()
@@ -471,15 +471,15 @@ def test_figures_tables_and_report_of_a_pooling_are_written(shop, tmp_path, undr
         own = [float(row["weight"]) for row in weights if row["word"] == word]
         expected = [entry[0] for (_, other), found in table.items() if other == word for entry in found]
         assert sorted(own) == pytest.approx(sorted(expected), abs=ATOL)
-    ((words, attention, _),) = attend_alone(subject, 2)
+    ((words, attention, _),) = attend_alone(analyzed, 2)
     shaded = read_table(out / "shaded_document.csv")
     assert [row["word"] for row in shaded] == words * 3
     assert_close([float(row["weight"]) for row in shaded], attention.flatten(), atol=1e-6)
     assert_close([float(row["mean_weight"]) for row in shaded[: len(words)]], attention.mean(0), atol=1e-6)
     assert {(row["document"], row["label"]) for row in shaded} == {("3", "bad")}
-    (item,) = [subject.dataset.collater([subject.dataset[2]])["net_input"]]
-    best = int(subject.model(**item).logits.argmax())
-    assert {row["predicted"] for row in shaded} == {subject.task.labels[best]}
+    (item,) = [analyzed.dataset.collater([analyzed.dataset[2]])["net_input"]]
+    best = int(analyzed.model(**item).logits.argmax())
+    assert {row["predicted"] for row in shaded} == {analyzed.task.labels[best]}
     assert len(read_table(out / "head_similarity.csv")) == 9
     numbers = json.loads((out / "numbers.json").read_text())
     assert numbers["data"] == {"split": "valid", "sentences": 21, "shown_sentence": 3}
@@ -497,7 +497,7 @@ def test_words_and_their_measure_are_chosen_by_flags(shop, tmp_path, undrawn):
     assert sorted(path.stem for path in out.glob("*.csv")) == ["attended_words", "word_weights"]
     rows = read_table(out / "attended_words.csv")
     assert [(row["label"], row["rank"]) for row in rows] == [("bad", "1"), ("bad", "2"), ("good", "1"), ("good", "2")]
-    table, _ = tabulate(load_subject(shop.structured, "valid", cpu=True), range(21))
+    table, _ = tabulate(load_analyzed_model(shop.structured, "valid", cpu=True), range(21))
     best = max(np.mean([e[1] for e in found]) for (label, _), found in table.items() if label == "bad")
     assert float(rows[0]["ratio"]) == pytest.approx(best, abs=1e-5)
     assert list(dict.fromkeys(row["word"] for row in read_table(out / "word_weights.csv"))) == ["film", "a"]
