@@ -69,7 +69,7 @@ class Batches:
             yield self.dataset.collater([self.dataset[index] for index in group])["net_input"]
 
 
-def load_analyzed_model(
+def load_model(
     path: Path,
     split: str,
     data: Optional[Path] = None,
@@ -178,8 +178,8 @@ def choose_sentences(analyzed: AnalyzedModel, count: int) -> list[int]:
         places, _ = analyzed.dataset.filter_indices_by_size(places, limit)
     if len(places) == 0:
         raise ValueError(
-            f"at least one sentence must be short enough for the model, but all {len(analyzed.dataset)} are longer than "
-            f"{limit}; choose another --split."
+            "at least one sentence must be short enough for the model, but all "
+            f"{len(analyzed.dataset)} are longer than {limit}; choose another --split."
         )
     chosen = np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int)
     return sorted(int(place) for place in places[np.unique(chosen)])

@@ -1,7 +1,7 @@
 """What the heads of a pooling look at in a corpus: low-rank attention (arXiv:1912.00835), structured self-attention.
 
 Such heads have one weight for each word of a document, not one for each pair of words: their figures are others than
-those of an encoder's attention. What is gathered here is shown by ``attended_words.py``, ``word_weights.py``,
+those of an encoder's attention. What is gathered here is shown by ``attended_words.py``,
 ``head_similarity.py`` and, for one document, ``shaded_document.py``.
 """
 
@@ -96,20 +96,12 @@ class HeadSimilarity:
         self._sums += torch.stack([part.sum(dim=0) for part in parts]).cpu()
         self.documents += len(weights)
 
-    @property
-    def weight_cosines(self) -> Tensor:
-        """Cosine of the weights of two heads, mean over documents; shape (m, m)."""
-        return self._sums[0] / self.documents
+    def means(self) -> Tensor:
+        """For two heads, mean over documents: cosine of their weights, cosine of their vectors, overlap; (3, m, m).
 
-    @property
-    def vector_cosines(self) -> Tensor:
-        """Cosine of the vectors of two heads, mean over documents; its mean over pairs is the penalty "emb"."""
-        return self._sums[1] / self.documents
-
-    @property
-    def overlaps(self) -> Tensor:
-        """(A A^T - I)^2, mean over documents; its sum over pairs is the penalty "penal"."""
-        return self._sums[2] / self.documents
+        The mean of the second over pairs is the penalty "emb"; the sum of the third, (A A^T - I)^2, is "penal".
+        """
+        return self._sums / self.documents
 
 
 def _cosines(rows: Tensor) -> Tensor:
@@ -176,37 +168,28 @@ def attend_to(model: Any, inputs: dict[str, Any], side: str = "src") -> Heads:
     return heads
 
 
-class DocumentHeads(NamedTuple):
-    """What is known of one document.
-
-    Attributes:
-        weights: of the heads, shape (m, T), on the CPU.
-        label: name of its class; None if the model predicts none.
-        predicted: of the class that the model takes it for, likewise.
-    """
-
-    weights: Tensor
-    label: Optional[str]
-    predicted: Optional[str]
-
-
 @torch.no_grad()
-def read_document_heads(analyzed: AnalyzedModel, place: int, batch: dict[str, Any]) -> DocumentHeads:
+def read_document_heads(
+    analyzed: AnalyzedModel, place: int, batch: dict[str, Any]
+) -> tuple[Tensor, Optional[str], Optional[str]]:
     """Lets a model read one document; of a pair, weights are those of the first text.
 
     Args:
         analyzed: a model whose pooling has heads, and its data.
         place: of the document in the split.
         batch: the document as arguments of the model.
+
+    Returns:
+        Weights of the heads, shape (m, T), on the CPU; the name of its class and of the one that the model takes it
+        for, None if the model predicts none.
     """
     model = analyzed.model.eval()
     inputs = move_inputs(batch, next(model.parameters()).device)
     weights = attend_to(model, inputs).weights[0].cpu()
     classes = list_classes(analyzed)
     if not classes:
-        return DocumentHeads(weights, None, None)
-    predicted = classes[int(model(**inputs).logits[0].argmax())]
-    return DocumentHeads(weights, classes[int(analyzed.dataset.targets[place])], predicted)
+        return weights, None, None
+    return weights, classes[int(analyzed.dataset.targets[place])], classes[int(model(**inputs).logits[0].argmax())]
 
 
 def count_heads(model: Any) -> int:

@@ -14,7 +14,7 @@ from muse_plugin.analysis.analyzed_model import (
     Batches,
     choose_sentences,
     choose_shown_sentence,
-    load_analyzed_model,
+    load_model,
     name_words,
 )
 from muse_plugin.analysis.attention_sites import find_sites
@@ -103,7 +103,7 @@ def test_numbers_do_not_depend_on_batches_and_are_those_of_both_models(compared,
     rows = {(row["model"], row["side"], row["layer"], row["head"]): row
             for row in read_table(compared / "attention_distance.csv")}  # fmt: skip
     for name, folder in (("MUSE <1>", shop.muse), ("Transformer", shop.transformer)):
-        analyzed = load_analyzed_model(folder, "valid", name=name, cpu=True)
+        analyzed = load_model(folder, "valid", name=name, cpu=True)
         found = analyze(analyzed, ["attention"], 12, 3, max_tokens=1)  # sentence by sentence
         assert len(found.rows["heads"]) == 24
         for row in found.rows["heads"]:
@@ -114,7 +114,7 @@ def test_numbers_do_not_depend_on_batches_and_are_those_of_both_models(compared,
 
 
 def test_sentences_are_spread_over_the_split_and_batched_by_length(shop):
-    analyzed = load_analyzed_model(shop.muse, "valid", cpu=True)
+    analyzed = load_model(shop.muse, "valid", cpu=True)
     assert choose_sentences(analyzed, 1) == [0]
     assert choose_sentences(analyzed, 3) == [0, 12, 24]
     assert choose_sentences(analyzed, 99) == list(range(25))
@@ -178,7 +178,7 @@ def test_all_sentence_models_with_attention_are_read(shop, tmp_path, model):
         flags[1] = "head_wise_match"
         arch = "head_wise_match_transformer" if model == "head_wise_match" else model
         folder = shop.save_checkpoint(tmp_path / "model", shop.paired, arch, *flags, "--match-dim=4")
-    analyzed = load_analyzed_model(folder, "valid", cpu=True)
+    analyzed = load_model(folder, "valid", cpu=True)
     found = analyze(analyzed, ["attention", "kernels"], 9)
     sides = {"forward", "backward"} if model == "distance" else {"encoder"}
     assert {row.side for row in found.rows["heads"]} == sides

@@ -7,7 +7,7 @@ import torch
 from support.helpers import assert_close
 
 from muse_plugin.analysis.analyze_model import analyze, combine
-from muse_plugin.analysis.analyzed_model import Batches, load_analyzed_model
+from muse_plugin.analysis.analyzed_model import Batches, load_model
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.modules.attends import (
     AttentionWeights,
@@ -60,7 +60,7 @@ class QuietAttention(Branch):
 
 def load(shop, kind):
     """A translation model whose encoder has other attention."""
-    analyzed = load_analyzed_model(shop.muse, "valid", cpu=True)
+    analyzed = load_model(shop.muse, "valid", cpu=True)
     for layer in analyzed.model.encoder.layers:
         layer.branches["self_attention"] = kind(16, 2)
     return analyzed
