@@ -22,9 +22,8 @@ from muse_plugin.matching.encode import add_length_arguments
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.matching.sentences import NamedSentence, read_words
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
-from muse_plugin.modules.attention_weights import find_attention, record_attention
+from muse_plugin.modules.attends import find_attention, record_attention, record_heads
 from muse_plugin.modules.head_match import HeadWiseMatch
-from muse_plugin.modules.head_outputs import record_heads
 from muse_plugin.results.figures import check_format, open_figure
 from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice
 

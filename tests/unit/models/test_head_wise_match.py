@@ -11,7 +11,7 @@ from fairseq.models import build_model
 from support.helpers import assert_close
 from support.sentence_models import SYMBOLS, TRUNK, make_input, make_sentences, make_task
 
-from muse_plugin.modules.head_outputs import find_head_sources
+from muse_plugin.modules.attends import find_head_sources
 
 ATOL = 1e-5  # float32, sums in another order
 _ATTENTION = {"encoder_layers": 3, "encoder_attention_heads": 4, "attention_dropout": 0.0}
