@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     """Analyses a BERT; the body of ``muse-plugin analyze bert``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     """Analyses a model; the body of ``muse-plugin analyze model``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

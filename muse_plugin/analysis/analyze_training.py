@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Draws training runs; the body of ``muse-plugin analyze training``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

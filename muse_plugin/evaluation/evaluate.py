@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Scores translations; the body of ``muse-plugin evaluate``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or 1 if ``--expect`` was given and the score lies outside.

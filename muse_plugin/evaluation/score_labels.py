@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the scores; the body of ``muse-plugin score-labels``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     """Answers the lines of the input; the body of ``muse-plugin predict``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.

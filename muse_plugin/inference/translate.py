@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     """Translates the lines of the input; the body of ``muse-plugin translate``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.

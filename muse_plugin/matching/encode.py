@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     """Encodes a file; the body of ``muse-plugin match encode``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Explains a pair; the body of ``muse-plugin match explain``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

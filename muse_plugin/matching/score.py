@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Scores pairs; the body of ``muse-plugin match score``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

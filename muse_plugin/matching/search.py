@@ -198,7 +198,7 @@ def run(args: argparse.Namespace) -> int:
     """Searches; the body of ``muse-plugin match search``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

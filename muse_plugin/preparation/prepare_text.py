@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Prepares the data; the body of ``muse-plugin prepare-text``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves the page until Ctrl-C; the body of ``muse-plugin view``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0 after Ctrl-C, which is how the command ends; 130 if that came before the page was served.

@@ -17,11 +17,12 @@ COMMAND = [sys.executable, "-m", "muse_plugin_command"]
 @pytest.fixture
 def fake_command(monkeypatch):
     """Replaces ``muse-plugin average`` by a command whose body is the test's."""
-    module = ModuleType("muse_plugin.checkpoints.averaging")
-    module.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=1)
-    module.run = lambda args: 0
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
+    flags, body = ModuleType("muse_plugin_command.flags.average"), ModuleType("muse_plugin.checkpoints.averaging")
+    flags.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=1)
+    body.run = lambda args: 0
+    for module in (flags, body):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return body
 
 
 def raise_(error):
@@ -41,7 +42,7 @@ def test_every_command_has_the_two_functions(capsys):
     for name in cli.COMMANDS:
         assert cli.main([name, "--help"]) == 0, name
         assert f"usage: muse-plugin {name}" in capsys.readouterr().out
-        assert callable(cli._load_module(cli.COMMANDS[name]).run)
+        assert callable(cli.load_body(name).run)
 
 
 def test_help_and_path_import_neither_the_package_nor_torch(tmp_path):
@@ -137,7 +138,9 @@ def test_real_command_reports_its_error(capsys, tmp_path):
 def test_command_that_cannot_be_imported_points_to_the_doctor(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['fairseq'] = None\n")
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
-    done = run_command([*COMMAND, "average", "--help"], cwd=tmp_path, env=env)
+    average = [*COMMAND, "average"]
+    assert run_command([*average, "--help"], cwd=tmp_path, env=env).returncode == 0
+    done = run_command([*average, "--inputs", "a.pt", "--output", "b.pt"], cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert done.stderr.startswith("muse-plugin average: error: it cannot start: ")
     assert done.stderr.endswith("'muse-plugin doctor' says what is missing.\n")
