@@ -36,9 +36,9 @@ from muse_plugin.analysis.subject import (
     load_subject,
     name_words,
 )
-from muse_plugin.checkpoints.locate import add_path_argument
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.shared import add_path_argument
 
 DESCRIPTION = (
     "Look into a trained model: gates and kernels of convolutions, what heads look at, how far and how sharply, "

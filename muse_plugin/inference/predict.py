@@ -21,13 +21,12 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
+from muse_plugin.checkpoints.locate import find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.files.text_streams import open_output
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (
-    add_stream_arguments,
     check_stream_arguments,
     resume,
     run_until_stopped,
@@ -36,12 +35,11 @@ from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.shared import LONG_TEXTS
 
 logger = logging.getLogger(__name__)
 
 BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input is a terminal
-LONG_TEXTS = ("truncate", "refuse")
-OUTPUT_FORMATS = ("tsv", "jsonl")
 # What of text.json decides about words.
 _TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese", "bpe")
 # Text of which more words than this share are unknown is probably not what the model was trained for.
@@ -69,45 +67,6 @@ class Answer(NamedTuple):
     tags: Sequence[str] = ()
     target: Any = None
     length: int = 0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin predict`` on ``parser``."""
-    parser.description = (
-        "Predict labels, numbers or tags for raw text, one sentence a line; the texts of a pair stand in one line with "
-        "a tab between them. Blank lines get blank answers."
-    )
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
-    )
-    add_stream_arguments(parser)
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        help="instead of raw text, read this split of the prepared data, such as test; with --format jsonl the right "
-        "answers are written too, for muse-plugin score-labels",
-    )
-    parser.add_argument(
-        "--format",
-        choices=OUTPUT_FORMATS,
-        default="tsv",
-        help="tsv: the label and then the probability of each, in the order of label/dict.txt (which is shown at the "
-        "start), or the numbers, or the tags with spaces between; jsonl: one JSON object a line (default: tsv)",
-    )
-    parser.add_argument("--batch-size", type=int, default=128, help="most sentences read at once (default: 128)")
-    parser.add_argument(
-        "--max-words",
-        type=int,
-        help="words read of a text (default: as in training; all of them where every word gets a tag)",
-    )
-    parser.add_argument(
-        "--long-texts",
-        choices=LONG_TEXTS,
-        help="what happens to longer ones: truncate (the first words are read; how many texts is said at the end), "
-        "refuse (default: as in training)",
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
 
 
 def run(args: argparse.Namespace) -> int:

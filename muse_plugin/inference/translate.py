@@ -16,14 +16,13 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
+from muse_plugin.checkpoints.locate import find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.files.text_streams import clean_line
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (
     Line,
-    add_stream_arguments,
     check_stream_arguments,
     resume,
     run_until_stopped,
@@ -41,34 +40,6 @@ CHARACTERS_PER_TOKEN = 20
 # Longest output in tokens: this times the source length plus this many.
 MAX_LENGTH_FACTOR = 1.5
 MAX_LENGTH_EXTRA = 30
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin translate`` on ``parser``."""
-    parser.description = "Translate raw text, one sentence a line, from standard input to standard output."
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
-    )
-    add_stream_arguments(parser)
-    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=4000,
-        help="most source tokens translated at once, padding included (default: 4000)",
-    )
-    parser.add_argument("--batch-size", type=int, default=64, help="most sentences translated at once (default: 64)")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
 
 
 def run(args: argparse.Namespace) -> int:

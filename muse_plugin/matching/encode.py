@@ -18,11 +18,11 @@ from typing import NamedTuple, Optional
 from tqdm import tqdm
 
 from muse_plugin.files.text_streams import clean_line, iterate_lines
-from muse_plugin.inference.predict import LONG_TEXTS
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
 from muse_plugin.matching.vector_cache import DTYPES, LONGEST_ID, CacheMeta
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.shared import LONG_TEXTS
 
 logger = logging.getLogger(__name__)
 

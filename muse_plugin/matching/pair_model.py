@@ -9,12 +9,12 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from muse_plugin.checkpoints.locate import add_path_argument
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.predict import Predictor, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
 from muse_plugin.matching.vector_cache import VectorCache, check_made_by
 from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin_command.flags.shared import add_path_argument
 
 # Of two labels, the one that means that sentences belong together.
 POSITIVE_LABELS = ("1", "yes", "true", "positive", "match", "same", "duplicate", "paraphrase", "equivalent", "relevant")
