@@ -35,7 +35,6 @@ from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
 from muse_plugin_command.flag_checks import check_positive
-from muse_plugin_command.flags.shared import LONG_TEXTS
 
 logger = logging.getLogger(__name__)
 
@@ -328,8 +327,8 @@ class Predictor:
         return texts
 
     def refuses(self, long_texts: Optional[str]) -> bool:
-        """Whether long texts are refused: by one of ``LONG_TEXTS``, or None for this predictor's own choice."""
-        return (long_texts or self.long_texts) == LONG_TEXTS[1]
+        """Whether long texts are refused: by "truncate" or "refuse", or None for this predictor's own choice."""
+        return (long_texts or self.long_texts) == "refuse"
 
     def is_too_long(self, words: Sequence[str], line: int, refuse: bool) -> bool:
         """Whether a text has more words than are read.

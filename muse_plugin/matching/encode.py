@@ -19,17 +19,12 @@ from tqdm import tqdm
 
 from muse_plugin.files.text_streams import clean_line, iterate_lines
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
-from muse_plugin.matching.vector_cache import DTYPES, LONGEST_ID, CacheMeta
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.matching.vector_cache import LONGEST_ID, CacheMeta
 from muse_plugin_command.flag_checks import check_positive
-from muse_plugin_command.flags.shared import LONG_TEXTS
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Encode every sentence of a file once and store the vectors, for match score and match search. A command that was "
-    "stopped goes on when it is given again."
-)
 _BUFFER_ROWS = 4096
 _BUFFER_BYTES = 1 << 26
 
@@ -58,34 +53,6 @@ class Survey(NamedTuple):
 
     sha256: str
     sentences: int
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match encode`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--input", required=True, type=Path, metavar="FILE", help="one sentence a line; blank lines are refused"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="CACHE", help="the folder to make or continue")
-    parser.add_argument(
-        "--ids", action="store_true", help="lines are ID TAB SENTENCE (default: a sentence's id is its line number)"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the stored numbers (default: float32)")
-    add_reading_arguments(parser)
-
-
-def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say how sentences are read."""
-    parser.add_argument("--batch-size", type=int, default=128, help="most sentences encoded at once (default: 128)")
-    add_length_arguments(parser)
-
-
-def add_length_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say what happens to long sentences."""
-    parser.add_argument("--max-words", type=int, help="words read of a sentence (default: as in training)")
-    parser.add_argument(
-        "--long-texts", choices=LONG_TEXTS, help="what happens to longer ones (default: as in training)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -141,7 +108,7 @@ def encode_file(
         source: a file with one sentence per line.
         folder: the cache.
         with_ids: the first column is the sentence's id.
-        dtype: one of ``DTYPES``.
+        dtype: "float32" or "float16".
         long_texts: "truncate" or "refuse"; None for what was chosen in training.
 
     Returns:
