@@ -2,7 +2,7 @@
 
 Input is the output of fairseq-generate, plain text, or a checkpoint that is then translated with. The way of the data:
 ``systems.py`` loads and checks them, ``text_forms.py`` makes words and raw text, ``scores.py`` counts; length buckets
-and significance tests use the same counts. ``flags.py`` has the command line, ``evaluation_result.py`` what comes out.
+and significance tests use the same counts. ``flag_checks.py`` refuses flags, ``evaluation_result.py`` what comes out.
 """
 
 import argparse
@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.evaluation import flags
+from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.evaluation_result import COMET, Evaluation, LengthScores, describe_evaluation
 from muse_plugin.evaluation.expectation import judge
 from muse_plugin.evaluation.generation import GenerationSettings, generate, infer_languages
 from muse_plugin.evaluation.length_buckets import (
-    DEFAULT_BOUNDS,
     estimate_buckets,
     make_buckets,
     parse_bounds,
@@ -33,8 +32,6 @@ from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
 from muse_plugin.evaluation.scores import TITLES, make_measures, mean_and_deviation
 from muse_plugin.evaluation.significance import (
-    DEFAULT_RESAMPLES,
-    DEFAULT_SEED,
     Comparison,
     PairedTestSettings,
     compare_systems,
@@ -52,13 +49,9 @@ from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.text_files import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_apart
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC, DEFAULT_RESAMPLES, DEFAULT_SEED
 
 _NOT_OPTIONS = ("output", "plot", "record", "record_file", "traceback")  # flags that change no number
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin evaluate`` on ``parser``."""
-    flags.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,14 +71,14 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     for name in ("sacrebleu", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)  # they report each step
-    flags.check_arguments(args)
+    flag_checks.check_arguments(args)
     settings = collect_settings(args.record, args.record_file)
-    given = [] if args.path is not None else flags.given_files(args)
+    given = [] if args.path is not None else flag_checks.given_files(args)
     check_apart(args.output, *given, *(args.versus or ()), args.references, args.sources)
     if args.path is not None:
         _fill_in_languages(args)
     options = _collect_options(args)
-    flags.check_forms(args)
+    flag_checks.check_forms(args)
     seconds: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
         files = given if args.path is None else [_translate(args, stack, seconds)]
@@ -189,7 +182,7 @@ def _evaluate(args: argparse.Namespace, files: Sequence[Path]) -> Evaluation:
         result.test = _make_test_settings(args)
         result.comparisons = [_compare(result, i, j, result.test) for i, j in result.pairs]
     if args.expect:
-        metric = args.expect_metric or flags.DEFAULT_METRIC
+        metric = args.expect_metric or DEFAULT_METRIC
         mean, _ = mean_and_deviation([result.numbers(i)[metric] for i in range(len(files))])
         result.verdict = judge(metric, mean, *args.expect)
     _note_missing_forms(args, texts.notes)
@@ -230,7 +223,7 @@ def _score_lengths(args: argparse.Namespace, result: Evaluation) -> Optional[Len
             flag for flag in ("length_buckets", "length_unit", "length_intervals", "plot") if getattr(args, flag)
         ]:
             raise ValueError(
-                f"{flags.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
+                f"{flag_checks.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
         return None
     if args.length_unit != "subword":
@@ -280,7 +273,7 @@ def _score_with_comet(
 
 
 def _note_missing_forms(args: argparse.Namespace, notes: list[str]) -> None:
-    has_words, has_raw = flags.has_forms(args)
+    has_words, has_raw = flag_checks.has_forms(args)
     if not has_raw:
         notes.append(
             "sacreBLEU's BLEU, chrF and TER are left out, for they need raw text: --target-lang makes it with Moses' "

@@ -10,8 +10,7 @@ from typing import NamedTuple, Optional
 
 from muse_plugin.evaluation.scores import Measure, Statistics
 from muse_plugin.evaluation.significance import Interval, estimate_interval
-
-DEFAULT_BOUNDS = "15,30,45,60,75,90,105"  # those of the paper
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS
 
 
 class Bucket(NamedTuple):

@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, make_buckets, parse_bounds, score_buckets
+from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds, score_buckets
 from muse_plugin.evaluation.scores import make_measures
 from muse_plugin.evaluation.text_forms import TextForms
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS
 
 
 def test_default_is_the_figure_of_the_paper():
