@@ -132,10 +132,7 @@ def build_parser(name: str = "") -> argparse.ArgumentParser:
 
 def load_flags(name: str) -> ModuleType:
     """Imports the module that declares the flags of a sub-command."""
-    try:
-        return importlib.import_module(f"{__package__}.flags.{name.replace('-', '_')}")
-    except ModuleNotFoundError:
-        return load_body(name)
+    return importlib.import_module(f"{__package__}.flags.{name.replace('-', '_')}")
 
 
 def read_version() -> str:

@@ -134,7 +134,7 @@ class Translator:
         """Loads a checkpoint with its dictionaries and text pipeline.
 
         Args:
-            path: a checkpoint, or a folder with one (see ``finding.CHECKPOINT_NAMES``).
+            path: a checkpoint, or a folder with one (see ``find_checkpoint``).
             data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
             **settings: the remaining arguments of the class.
 
