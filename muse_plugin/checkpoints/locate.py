@@ -1,6 +1,5 @@
 """Which checkpoint a folder stands for, and which of its checkpoints are whole."""
 
-import argparse
 import errno
 import pickle
 import re
@@ -12,22 +11,10 @@ import torch
 
 from muse_plugin.checkpoints import safe_loading
 from muse_plugin.pretrained.torch_files import check_torch_file
-
-CHECKPOINT_NAMES = ("checkpoint_avg.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
 
 # What training saves beside checkpoint_last.pt, all of it enough to resume from.
 _TRAINING_NAME = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+)\.pt")
-
-
-def add_path_argument(parser: argparse.ArgumentParser) -> None:
-    """Declares ``--path``, which ``find_checkpoint`` reads."""
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
 
 
 def find_checkpoint(path: Path) -> Path:

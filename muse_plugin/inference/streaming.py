@@ -42,23 +42,8 @@ class Line(NamedTuple):
     is_valid: bool = True
 
 
-def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares ``--input``, ``--output`` and ``--restart`` on ``parser``."""
-    parser.add_argument("--input", type=Path, metavar="FILE", help="read from FILE (default: standard input)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write to FILE when all is done (default: standard output); with --input FILE, a command that was stopped "
-        "goes on when it is given again",
-    )
-    parser.add_argument(
-        "--restart", action="store_true", help="throw away what a stopped command left beside --output FILE"
-    )
-
-
 def check_stream_arguments(args: argparse.Namespace) -> None:
-    """Checks what ``add_stream_arguments`` declared, before anything is loaded.
+    """Checks ``--input``, ``--output`` and ``--restart`` before anything is loaded.
 
     Raises:
         FileNotFoundError: if the input, or the folder of the output, does not exist.

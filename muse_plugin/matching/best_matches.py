@@ -15,8 +15,6 @@ from torch import Tensor
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.vector_cache import VectorCache
 
-FIRST_STAGES = ("none", "cosine", "faiss")
-DEFAULT_MEMORY = 1024  # MiB
 _ABSENT = -1
 
 

@@ -14,53 +14,19 @@ from typing import Optional
 
 from tqdm import tqdm
 
-from muse_plugin.inference.predict import LONG_TEXTS
 from muse_plugin.inference.streaming import Run
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
+from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.sentences import buffer_rows, iterate_sentences, read_words, survey_text
-from muse_plugin.matching.vector_cache import DTYPES, CacheMeta
+from muse_plugin.matching.vector_cache import CacheMeta
 from muse_plugin_command.flag_checks import check_positive, check_read_twice
-
-DESCRIPTION = (
-    "Encode every sentence of a file once and store the vectors, for match score and match search. A command that was "
-    "stopped goes on when it is given again."
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match encode`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--input", required=True, type=Path, metavar="FILE", help="one sentence a line; blank lines are refused"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="CACHE", help="the folder to make or continue")
-    parser.add_argument(
-        "--ids", action="store_true", help="lines are ID TAB SENTENCE (default: a sentence's id is its line number)"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the stored numbers (default: float32)")
-    add_reading_arguments(parser)
-
-
-def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say how sentences are read."""
-    parser.add_argument("--batch-size", type=int, default=128, help="most sentences encoded at once (default: 128)")
-    add_length_arguments(parser)
-
-
-def add_length_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say what happens to long sentences."""
-    parser.add_argument("--max-words", type=int, help="words read of a sentence (default: as in training)")
-    parser.add_argument(
-        "--long-texts", choices=LONG_TEXTS, help="what happens to longer ones (default: as in training)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Encodes a file; the body of ``muse-plugin match encode``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -109,7 +75,7 @@ def encode_file(
         source: a file with one sentence per line.
         folder: the cache.
         with_ids: the first column is the sentence's id.
-        dtype: one of ``DTYPES``.
+        dtype: "float32" or "float16".
         long_texts: "truncate" or "refuse"; None for what was chosen in training.
 
     Returns:

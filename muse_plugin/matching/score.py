@@ -16,45 +16,19 @@ from tqdm import tqdm
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.text_streams import clean_line, iterate_lines, open_output
 from muse_plugin.matching.match_output import format_pair
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
-from muse_plugin.matching.search import add_ranking_arguments, report_speed
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.matching.search import report_speed
 from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
 from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
 
-DESCRIPTION = (
-    "Score pairs of sentences whose vectors are cached: those that a file names, one ID TAB ID a line, or with --all "
-    "every sentence of the first cache with every one of the second."
-)
 _PAIRS_TOGETHER = 1 << 16  # lines read at a time
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match score`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument("--first", required=True, type=Path, metavar="CACHE", help="first sentences of the pairs")
-    parser.add_argument("--second", required=True, type=Path, metavar="CACHE", help="second ones; may be the same")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--pairs",
-        type=Path,
-        metavar="FILE",
-        help="score these; written are both ids, the label, and the probability of each label (or the numbers)",
-    )
-    what.add_argument(
-        "--all",
-        action="store_true",
-        help="score every pair; --output is a NumPy file with the probability of --label, a row per first sentence",
-    )
-    parser.add_argument("--top", type=int, metavar="K", help="with --all: write only the best K of each row, as search")
-    parser.add_argument("--batch-size", type=int, default=1024, help="most of --pairs scored at once (default: 1024)")
-    add_ranking_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Scores pairs; the body of ``muse-plugin match score``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -17,27 +17,21 @@ from tqdm import tqdm
 
 from muse_plugin.files.text_streams import open_output
 from muse_plugin.matching.best_matches import (
-    DEFAULT_MEMORY,
-    FIRST_STAGES,
     Matches,
     find_by_cosine,
     match_all,
     rank_candidates,
 )
-from muse_plugin.matching.encode import add_reading_arguments
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
-from muse_plugin.matching.match_output import FORMATS, format_matches
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
+from muse_plugin.matching.match_output import format_matches
+from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.sentences import buffer_rows, iterate_sentences, read_words, survey_text
 from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
 from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
+from muse_plugin_command.flags.match import DEFAULT_MEMORY
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Find the K sentences of a corpus that match each query best, by the probability of a label. The query is the "
-    "first sentence of a pair, that of the corpus the second. Of equal matches the first in the corpus wins."
-)
 _LEAST_CANDIDATES = 100
 _CANDIDATES_PER_MATCH = 10
 
@@ -62,7 +56,7 @@ class Finder:
         corpus: cached vectors.
         k: matches per query.
         output: number of the model's output that counts.
-        first_stage: one of ``FIRST_STAGES``.
+        first_stage: "none", "cosine" or "faiss".
         candidates: that the first stage hands to the model; None for ten times ``k``, at least 100.
         memory: for vectors and scores, in MiB.
 
@@ -111,7 +105,7 @@ class Finder:
         Args:
             queries: in blocks of at most ``blocks.queries``.
             sink: where to.
-            form: one of ``FORMATS``.
+            form: "tsv" or "jsonl".
 
         Returns:
             The number of queries.
@@ -147,52 +141,11 @@ def choose_candidates(k: int, first_stage: str, candidates: Optional[int]) -> in
     return candidates
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match search`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--queries", required=True, type=Path, metavar="FILE_OR_CACHE", help="sentences, one a line, or cached vectors"
-    )
-    parser.add_argument("--ids", action="store_true", help="lines of the file of queries are ID TAB SENTENCE")
-    parser.add_argument("--corpus", required=True, type=Path, metavar="CACHE", help="what is searched")
-    parser.add_argument("--top", type=int, default=10, metavar="K", help="matches per query (default: 10)")
-    add_ranking_arguments(parser)
-    parser.add_argument(
-        "--first-stage",
-        choices=FIRST_STAGES,
-        default="none",
-        help="how candidates for the model are found: none (it scores the whole corpus), cosine of the whole vectors, "
-        "faiss (likewise, by an approximate index, which is stored in CACHE) (default: none)",
-    )
-    parser.add_argument(
-        "--candidates", type=int, metavar="N", help="candidates of the first stage (default: 10 K, at least 100)"
-    )
-    add_reading_arguments(parser)
-
-
-def add_ranking_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say what counts, and where it goes."""
-    parser.add_argument(
-        "--label",
-        metavar="NAME",
-        help="the label whose probability counts, or which number; may be left out where it goes without saying",
-    )
-    parser.add_argument(
-        "--memory",
-        type=int,
-        default=DEFAULT_MEMORY,
-        metavar="MIB",
-        help="for vectors and scores, besides the program and its model (default: %(default)s)",
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE when all is done (default: stdout)")
-    parser.add_argument("--format", choices=FORMATS, default="tsv", help="columns or JSON lines (default: tsv)")
-
-
 def run(args: argparse.Namespace) -> int:
     """Searches; the body of ``muse-plugin match search``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -269,7 +222,7 @@ def encode_queries(
         model: the model.
         source: one sentence per line.
         with_ids: the first column is an id.
-        long_texts: one of ``LONG_TEXTS``; None for what was chosen in training.
+        long_texts: "truncate" or "refuse"; None for what was chosen in training.
         rows: most sentences of a block.
 
     Raises:

@@ -21,6 +21,7 @@ from torch import Tensor
 from muse_plugin import __version__
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.json_objects import read_versioned
+from muse_plugin_command.flags.match import DTYPES
 
 FORMAT_VERSION = 1
 META_NAME = "meta.json"
@@ -28,7 +29,6 @@ VECTORS_NAME = "vectors.bin"
 IDS_NAME = "ids"
 LOCK_NAME = "lock"
 LONGEST_ID = 1 << 20  # bytes
-DTYPES = ("float32", "float16")
 # What else a cache may hold: indexes of it, and what a killed program left of a file it was writing.
 INDEX_PREFIX = "index-"
 _HOW = "name a folder that muse-plugin match encode made"

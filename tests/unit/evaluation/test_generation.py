@@ -7,8 +7,9 @@ import sys
 import pytest
 from support import fairseq_commands
 
-from muse_plugin.evaluation import evaluate, generation
+from muse_plugin.evaluation import generation
 from muse_plugin.evaluation.generation import PACKAGE_FOLDER, infer_languages, make_command
+from muse_plugin_command.flags import evaluate as flags
 
 SPLIT = "train"  # learnt by heart, so that there are matches of all lengths
 
@@ -94,7 +95,7 @@ def test_path_generates_and_scores(trained, tmp_path, run_evaluate):
 
 def parse(*words):
     parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
+    flags.add_arguments(parser)
     return parser.parse_args(words)
 
 
