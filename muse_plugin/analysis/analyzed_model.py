@@ -11,8 +11,7 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
-from muse_plugin.checkpoints.locate import find_checkpoint
-from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin_command.flags.analyze import MAX_TOKENS
 

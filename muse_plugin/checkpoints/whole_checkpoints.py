@@ -1,4 +1,4 @@
-"""Which checkpoint a folder stands for, and which of its checkpoints are whole."""
+"""Finds the checkpoints of a folder that are whole, and says what is wrong with the others."""
 
 import errno
 import pickle
@@ -11,36 +11,9 @@ import torch
 
 from muse_plugin.checkpoints import safe_loading
 from muse_plugin.pretrained.torch_files import check_torch_file
-from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
 
 # What training saves beside checkpoint_last.pt, all of it enough to resume from.
 _TRAINING_NAME = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+)\.pt")
-
-
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that ``--path`` means: the file itself, or the first of ``CHECKPOINT_NAMES`` in a folder.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"--path must name a checkpoint or a folder with one, but {path} does not exist; "
-            "train one first, e.g. by a recipe in examples."
-        )
-    for name in CHECKPOINT_NAMES:
-        if (path / name).is_file():
-            return path / name
-    inner = path / "model"
-    hint = f"did you mean {inner}?" if inner.is_dir() else "name the checkpoint file itself or train a model first."
-    raise FileNotFoundError(
-        f"--path must name a folder with one of {', '.join(CHECKPOINT_NAMES)}, but {path} holds none; {hint}"
-    )
-
-
-# ---- whole or damaged ------------------------------------------------------------------------------------------------
 
 
 class Newest(NamedTuple):
