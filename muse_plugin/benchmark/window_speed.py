@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from muse_plugin.benchmark.measurement import Measurement, measure_time
 from muse_plugin.models.attention_bias_flags import plan_biases
 from muse_plugin.modules.attention import SelfAttention
+from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
 LENGTHS = (22, 50, 109, 201, 400, 800)
@@ -82,7 +83,7 @@ def _stack(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         with torch.no_grad():
             for layer in layers:
-                x = layer(x)[0] if isinstance(layer, ParallelLayer) else layer(x, None)
+                x = layer(x, LayerContext(len(x)) if isinstance(layer, ParallelLayer) else None)
         return x
 
     return run

@@ -25,8 +25,12 @@ def run(args: argparse.Namespace) -> int:
     """
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
+    work = KINDS[args.kind].run
     try:
-        return int(KINDS[args.kind].run(args))
+        if args.kind == "score" and args.top is not None:
+            score.check_flags(args)
+            work = search.run_all
+        return int(work(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
