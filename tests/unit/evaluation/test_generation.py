@@ -148,7 +148,7 @@ def test_languages_come_from_the_names_of_files(tmp_path):
 def test_failure_of_fairseq_is_reported_with_its_command(trained, tmp_path, monkeypatch):
     data, checkpoint = trained
     monkeypatch.setattr(generation, "make_command", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
-    args = parse("--path", str(checkpoint), "--data", str(data))
+    args = parse_flags("evaluate", "--path", checkpoint, "--data", data)
     with pytest.raises(
         ValueError, match=r"exit code 0, but got 3; its own message is above\. The command was: .*SystemExit"
     ):
