@@ -187,7 +187,7 @@ def run_all(args: argparse.Namespace) -> int:
     """The body of ``muse-plugin match score --all --top``: a search for each sentence of the first cache.
 
     Args:
-        args: the flags declared by ``score.add_arguments``.
+        args: the parsed flags of ``match score``.
     """
     reading = {"ids": False, "max_words": None, "long_texts": None}
     stages = {"first_stage": "none", "candidates": None}
