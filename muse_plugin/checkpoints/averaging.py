@@ -19,15 +19,19 @@ from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomicall
 
 PathLike = Union[str, os.PathLike[str]]
 
-# How fairseq names its checkpoints (save_dir/...). The last one ends in a digit that breaks ties, after three decimals.
-EPOCH_NAME = re.compile(r"checkpoint(?P<epoch>\d+)\.pt")
-UPDATE_NAME = re.compile(r"checkpoint_(?P<epoch>\d+)_(?P<updates>\d+)\.pt")
-BEST_NAME = re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<value>\d+\.?\d*)\.pt")
+# How fairseq names its checkpoints (save_dir/...), by what --num-*-checkpoints calls them. The number decides about the
+# order; that of the best ones ends in a digit that breaks ties, after three decimals.
+NAMES = {
+    "epoch": re.compile(r"checkpoint(?P<number>\d+)\.pt"),
+    "update": re.compile(r"checkpoint_\d+_(?P<number>\d+)\.pt"),
+    "best": re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<number>\d+\.?\d*)\.pt"),
+}
 
 # A batch counter of BatchNorm says how long one checkpoint was trained: the newest one's value is kept.
 COUNTER_SUFFIX = "num_batches_tracked"
 
 NAMES_SHOWN = 5  # file and parameter names listed in an error before "and N more"
+_SAME_RUN = "average checkpoints of one training run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -127,23 +131,18 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
     files = [Path(path) for path in paths]
     _check_inputs(files)
     totals: dict[str, Tensor] = {}
-    first: Optional[Path] = None
     newest: dict[str, Any] = {}
     newest_updates = -1
     for path in tqdm(files, desc="averaging", unit="file", disable=None if progress else True):
         state = _load_listed(path)
         model = _get_parameters(state, path)
-        if first is None:
-            first = path
-            totals = {name: _start_total(tensor) for name, tensor in model.items()}
-        else:
-            _check_same_parameters(totals, model, first, path)
-            _add_to_totals(totals, model, first, path)
-        updates = _get_num_updates(state)
+        _add_to_totals(totals, model, files[0], path)
+        updates = int((state.get("optimizer_history") or [{}])[-1].get("num_updates", 0))
         if updates > newest_updates:
-            newest, newest_updates = _without_optimizer(state), updates
+            newest_updates = updates
+            newest = {key: value for key, value in state.items() if key not in ("last_optimizer_state", "model")}
             # Only what the result needs from the newest parameters: dtypes, counters, and who shares with whom.
-            newest["model"] = {name: _describe(tensor, name) for name, tensor in model.items()}
+            newest["model"] = _describe(model)
         del state, model
 
     newest["model"] = _finish(totals, newest["model"], count=len(files))
@@ -175,16 +174,15 @@ def select_checkpoints(
         ValueError: if the arguments contradict each other or the folder holds too few checkpoints.
         FileNotFoundError: if an input does not exist.
     """
-    given = {
-        "--num-epoch-checkpoints": num_epoch_checkpoints,
-        "--num-update-checkpoints": num_update_checkpoints,
-        "--num-best-checkpoints": num_best_checkpoints,
-    }
-    chosen = [(flag, number) for flag, number in given.items() if number is not None]
-    flags = ", ".join(given)
+    numbers = {"epoch": num_epoch_checkpoints, "update": num_update_checkpoints, "best": num_best_checkpoints}
+    flags = {kind: f"--num-{kind}-checkpoints" for kind in NAMES}
+    chosen = [kind for kind, number in numbers.items() if number is not None]
     if len(chosen) > 1:
-        raise ValueError(f"only one of {flags} may be given, but got {' and '.join(flag for flag, _ in chosen)}.")
-    if checkpoint_upper_bound is not None and (not chosen or chosen[0][0] == "--num-best-checkpoints"):
+        raise ValueError(
+            f"only one of {', '.join(flags.values())} may be given, but got "
+            f"{' and '.join(flags[kind] for kind in chosen)}."
+        )
+    if checkpoint_upper_bound is not None and chosen in ([], ["best"]):
         raise ValueError(
             f"--checkpoint-upper-bound {checkpoint_upper_bound} needs --num-epoch-checkpoints or "
             "--num-update-checkpoints; add one of them or leave the bound out."
@@ -194,71 +192,49 @@ def select_checkpoints(
         if not path.exists():
             raise FileNotFoundError(f"--inputs must name existing files or a folder, but {path} does not exist.")
     folders = [path for path in paths if path.is_dir()]
+    if not chosen and folders:
+        raise ValueError(
+            f"--inputs names the folder {folders[0]}, which needs one of {', '.join(flags.values())}; "
+            "add one, or name the checkpoint files themselves."
+        )
     if not chosen:
-        if folders:
-            raise ValueError(
-                f"--inputs names the folder {folders[0]}, which needs one of {flags}; "
-                "add one, or name the checkpoint files themselves."
-            )
         return paths
 
-    flag, number = chosen[0]
+    kind, flag, number = chosen[0], flags[chosen[0]], numbers[chosen[0]]
     if number < 1:
         raise ValueError(f"{flag} must be at least 1, but got {number}.")
     if len(paths) != 1 or not folders:
         raise ValueError(
-            f"{flag} chooses among the checkpoints of one folder, but --inputs names "
-            f"{_shorten([str(path) for path in paths])}; give one folder, or leave {flag} out."
+            f"{flag} chooses among the checkpoints of one folder, but --inputs names {_shorten(paths)}; give one "
+            f"folder, or leave {flag} out."
         )
-    folder = folders[0]
-    if flag == "--num-best-checkpoints":
-        found = _find_best(folder, number)
-    else:
-        pattern, key = (EPOCH_NAME, "epoch") if flag == "--num-epoch-checkpoints" else (UPDATE_NAME, "updates")
-        found = _find_numbered(folder, pattern, key, checkpoint_upper_bound)
+    found = _find(folders[0], kind, number, checkpoint_upper_bound)
     if len(found) < number:
-        kind = flag.removeprefix("--num-").removesuffix("-checkpoints")
         bound = "" if checkpoint_upper_bound is None else f" up to {checkpoint_upper_bound}"
-        others = sorted(path.name for path in folder.glob("*.pt"))
+        others = sorted(path.name for path in folders[0].glob("*.pt"))
         contents = f"its .pt files are {_shorten(others)}" if others else "it holds no .pt file at all"
         raise ValueError(
-            f"{flag} {number} needs {number} {kind} checkpoints{bound}, but {folder} holds {len(found)}: {contents}; "
-            "ask for fewer, or name another folder."
+            f"{flag} {number} needs {number} {kind} checkpoints{bound}, but {folders[0]} holds {len(found)}: "
+            f"{contents}; ask for fewer, or name another folder."
         )
     return found[:number]
 
 
-class _Match(NamedTuple):
-    value: float
-    path: Path
-    metric: str
-
-
-def _find_numbered(folder: Path, pattern: re.Pattern[str], key: str, upper_bound: Optional[int]) -> list[Path]:
-    numbered = []
-    for path in folder.iterdir():
-        match = pattern.fullmatch(path.name)
-        if match and (upper_bound is None or int(match[key]) <= upper_bound):
-            numbered.append((int(match[key]), path))
-    return [path for _, path in sorted(numbered, reverse=True)]
-
-
-def _find_best(folder: Path, number: int) -> list[Path]:
-    matches = []
-    for path in folder.iterdir():
-        match = BEST_NAME.fullmatch(path.name)
-        if match:
-            matches.append(_Match(float(match["value"]), path, match["metric"]))
-    metrics = sorted({match.metric for match in matches})
+def _find(folder: Path, kind: str, number: int, upper_bound: Optional[int]) -> list[Path]:
+    """The checkpoints of a folder that are of one kind, those to prefer first."""
+    matches = [(match, path) for path in folder.iterdir() if (match := NAMES[kind].fullmatch(path.name))]
+    ranked = sorted(((float(match["number"]), path) for match, path in matches), reverse=True)
+    if kind != "best":
+        return [path for value, path in ranked if upper_bound is None or value <= upper_bound]
+    metrics = sorted({match["metric"] for match, _ in matches})
     if len(metrics) > 1:
         raise ValueError(
             f"--num-best-checkpoints needs checkpoints ranked by one metric, but {folder} holds some ranked by "
             f"{', '.join(metrics)}; name the files themselves in --inputs."
         )
-    matches.sort()
-    if number < len(matches) and _maximizes_metric(matches[0].path):
-        matches.reverse()
-    return [match.path for match in matches]
+    if number >= len(ranked) or not _maximizes_metric(ranked[-1][1]):
+        ranked.reverse()
+    return [path for _, path in ranked]
 
 
 def _maximizes_metric(path: Path) -> bool:
@@ -329,72 +305,52 @@ def _get_parameters(state: dict[str, Any], path: Path) -> dict[str, Tensor]:
     return model
 
 
-def _get_num_updates(state: dict[str, Any]) -> int:
-    history = state.get("optimizer_history") or [{}]
-    return int(history[-1].get("num_updates", 0))
-
-
-def _without_optimizer(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if key not in ("last_optimizer_state", "model")}
-
-
-def _start_total(tensor: Tensor) -> Tensor:
-    """Copies ``tensor`` into the precision that sums are kept in; tensors that are not averaged stay as they are."""
-    if not tensor.is_floating_point():
-        return tensor.clone()
-    return tensor.to(torch.float64 if tensor.dtype == torch.float64 else torch.float32, copy=True)
+def _add_to_totals(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:
+    """Adds a file's parameters, in the precision of sums; ``totals`` is empty for the first file."""
+    if totals:
+        _check_same_parameters(totals, model, first, path)
+    for name, tensor in model.items():
+        if not tensor.is_floating_point():
+            totals.setdefault(name, tensor.clone())  # not averaged
+            continue
+        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        if name not in totals:
+            totals[name] = tensor.to(wide, copy=True)
+        elif wide == torch.float64 and totals[name].dtype != wide:
+            totals[name] = tensor + totals[name]  # a file in float64 after one in float32: keep the higher precision
+        else:
+            totals[name].add_(tensor.to(totals[name].dtype))
 
 
 def _check_same_parameters(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:
-    differences = []
     missing = [name for name in totals if name not in model]
     added = [name for name in model if name not in totals]
-    if missing:
-        differences.append(f"{path} lacks {_shorten(missing)}")
-    if added:
-        differences.append(f"{path} has in addition {_shorten(added)}")
-    if differences:
+    if missing or added:
+        differences = [f"{path} lacks {_shorten(missing)}"] if missing else []
+        differences += [f"{path} has in addition {_shorten(added)}"] if added else []
         raise ValueError(
             f"checkpoints to be averaged must hold the same parameters, but compared with {first}, "
-            f"{' and '.join(differences)}; average checkpoints of one training run."
+            f"{' and '.join(differences)}; {_SAME_RUN}."
         )
-    reshaped = [
-        f"{name} ({tuple(model[name].shape)} instead of {tuple(total.shape)})"
-        for name, total in totals.items()
-        if model[name].shape != total.shape
-    ]
-    if reshaped:
-        raise ValueError(
-            f"checkpoints to be averaged must have parameters of the same shapes, but compared with {first}, "
-            f"{path} differs in {_shorten(reshaped)}; average checkpoints of one training run."
-        )
-    retyped = [
-        f"{name} ({model[name].dtype} instead of {total.dtype})"
-        for name, total in totals.items()
-        if model[name].is_floating_point() != total.is_floating_point()
-    ]
-    if retyped:
-        raise ValueError(
-            f"a parameter must be a floating-point tensor in all checkpoints or in none, but compared with {first}, "
-            f"{path} differs in {_shorten(retyped)}; average checkpoints of one training run."
-        )
-
-
-def _add_to_totals(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:
-    unequal = []
-    for name, tensor in model.items():
-        total = totals[name]
-        if not tensor.is_floating_point():
-            if not name.endswith(COUNTER_SUFFIX) and not torch.equal(tensor, total):
-                unequal.append(name)
-        elif tensor.dtype == torch.float64 and total.dtype != torch.float64:
-            totals[name] = tensor + total  # a file in float64 after one in float32: keep the higher precision
-        else:
-            total.add_(tensor.to(total.dtype))
+    reshaped, retyped, unequal = [], [], []
+    for name, total in totals.items():
+        tensor = model[name]
+        if tensor.shape != total.shape:
+            reshaped.append(f"{name} ({tuple(tensor.shape)} instead of {tuple(total.shape)})")
+        elif tensor.is_floating_point() != total.is_floating_point():
+            retyped.append(f"{name} ({tensor.dtype} instead of {total.dtype})")
+        elif not tensor.is_floating_point() and not name.endswith(COUNTER_SUFFIX) and not torch.equal(tensor, total):
+            unequal.append(name)
+    for faults, rule in (
+        (reshaped, "checkpoints to be averaged must have parameters of the same shapes"),
+        (retyped, "a parameter must be a floating-point tensor in all checkpoints or in none"),
+    ):
+        if faults:
+            raise ValueError(f"{rule}, but compared with {first}, {path} differs in {_shorten(faults)}; {_SAME_RUN}.")
     if unequal:
         raise ValueError(
             f"integer tensors cannot be averaged and must be equal in all checkpoints, but {_shorten(unequal)} "
-            f"in {path} differs from {first}; average checkpoints of one training run."
+            f"in {path} differs from {first}; {_SAME_RUN}."
         )
 
 
@@ -402,31 +358,40 @@ class _Description(NamedTuple):
     """What is kept of a parameter of the newest file."""
 
     dtype: torch.dtype
-    memory: tuple[Any, ...]  # equal for two parameters that are one and the same piece of memory
+    partner: str  # the first parameter that is one and the same piece of memory: itself, unless they are tied
     counter: Optional[Tensor]
 
 
-def _describe(tensor: Tensor, name: str) -> _Description:
-    memory = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-    is_counter = not tensor.is_floating_point() and name.endswith(COUNTER_SUFFIX)
-    return _Description(tensor.dtype, memory, tensor.clone() if is_counter else None)
+def _describe(model: dict[str, Tensor]) -> dict[str, _Description]:
+    owners: dict[tuple[Any, ...], str] = {}
+    described = {}
+    for name, tensor in model.items():
+        place = (
+            tensor.untyped_storage().data_ptr(),
+            tensor.storage_offset(),
+            tensor.shape,
+            tensor.stride(),
+            tensor.dtype,
+        )
+        is_counter = not tensor.is_floating_point() and name.endswith(COUNTER_SUFFIX)
+        described[name] = _Description(
+            tensor.dtype, owners.setdefault(place, name), tensor.clone() if is_counter else None
+        )
+    return described
 
 
 def _finish(totals: dict[str, Tensor], newest: dict[str, _Description], count: int) -> dict[str, Tensor]:
     averaged: dict[str, Tensor] = {}
-    by_memory: dict[tuple[Any, ...], Tensor] = {}
-    for name, description in newest.items():
-        total = totals.pop(name)
-        if total.is_floating_point():
-            mean = total.div_(count).to(description.dtype)
-        else:
-            mean = total if description.counter is None else description.counter
+    for name, (dtype, partner, counter) in newest.items():
+        mean = totals.pop(name) if counter is None else counter
+        if mean.is_floating_point():
+            mean = mean.div_(count).to(dtype)
         # Tied in the newest file and equal in the mean, hence tied in every file or indistinguishable from it.
-        partner = by_memory.setdefault((description.dtype, *description.memory), mean)
-        averaged[name] = partner if torch.equal(partner, mean) else mean
+        shared = averaged.get(partner, mean)
+        averaged[name] = shared if torch.equal(shared, mean) else mean
     return averaged
 
 
-def _shorten(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[Any]) -> str:
     more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(str, names[:NAMES_SHOWN])) + (f" and {more} more" if more > 0 else "")
