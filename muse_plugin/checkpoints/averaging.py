@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -89,13 +89,9 @@ def run(args: argparse.Namespace) -> int:
             not fit together.
         FileNotFoundError: if an input, or the folder of the output, does not exist.
     """
-    paths = select_checkpoints(
-        args.inputs,
-        num_epoch_checkpoints=args.num_epoch_checkpoints,
-        num_update_checkpoints=args.num_update_checkpoints,
-        num_best_checkpoints=args.num_best_checkpoints,
-        checkpoint_upper_bound=args.checkpoint_upper_bound,
-    )
+    numbers = {kind: getattr(args, f"num_{kind}_checkpoints") for kind in NAMES}
+    kind = next((kind for kind in NAMES if numbers[kind] is not None), None)
+    paths = select_checkpoints(args.inputs, kind, numbers.get(kind), args.checkpoint_upper_bound)
     output = Path(args.output)
     _check_output(output, paths)
     state = average_checkpoints(paths, progress=True)
@@ -151,21 +147,17 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
 
 
 def select_checkpoints(
-    inputs: Sequence[PathLike],
-    num_epoch_checkpoints: Optional[int] = None,
-    num_update_checkpoints: Optional[int] = None,
-    num_best_checkpoints: Optional[int] = None,
-    checkpoint_upper_bound: Optional[int] = None,
+    inputs: Sequence[PathLike], kind: Optional[str] = None, number: int = 0, upper_bound: Optional[int] = None
 ) -> list[Path]:
     """Finds the files to average.
 
     Args:
-        inputs: checkpoint files; or one folder when one of the three numbers is given.
-        num_epoch_checkpoints: how many of the last epoch checkpoints of the folder.
-        num_update_checkpoints: how many of the last checkpoints of the folder that were saved by number of updates.
-        num_best_checkpoints: how many of the best checkpoints of the folder. Whether a high or a low value is good
-            is read from the training options in the file; it is not needed when all of them are asked for.
-        checkpoint_upper_bound: last epoch or update that may be used.
+        inputs: checkpoint files; or one folder with ``kind``.
+        kind: a key of ``NAMES``, to choose the last checkpoints of the folder, by epoch or by number of updates, or the
+            best. Whether a high or a low value is good is read from the training options in the file; it is not needed
+            when all of them are asked for. None for the inputs themselves.
+        number: how many of that kind.
+        upper_bound: last epoch or update that may be used.
 
     Returns:
         The files, newest or best first when they come from a folder, otherwise as given.
@@ -174,33 +166,25 @@ def select_checkpoints(
         ValueError: if the arguments contradict each other or the folder holds too few checkpoints.
         FileNotFoundError: if an input does not exist.
     """
-    numbers = {"epoch": num_epoch_checkpoints, "update": num_update_checkpoints, "best": num_best_checkpoints}
-    flags = {kind: f"--num-{kind}-checkpoints" for kind in NAMES}
-    chosen = [kind for kind, number in numbers.items() if number is not None]
-    if len(chosen) > 1:
+    if upper_bound is not None and kind not in ("epoch", "update"):
         raise ValueError(
-            f"only one of {', '.join(flags.values())} may be given, but got "
-            f"{' and '.join(flags[kind] for kind in chosen)}."
-        )
-    if checkpoint_upper_bound is not None and chosen in ([], ["best"]):
-        raise ValueError(
-            f"--checkpoint-upper-bound {checkpoint_upper_bound} needs --num-epoch-checkpoints or "
-            "--num-update-checkpoints; add one of them or leave the bound out."
+            f"--checkpoint-upper-bound {upper_bound} needs --num-epoch-checkpoints or --num-update-checkpoints; add "
+            "one of them or leave the bound out."
         )
     paths = [Path(path) for path in inputs]
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"--inputs must name existing files or a folder, but {path} does not exist.")
     folders = [path for path in paths if path.is_dir()]
-    if not chosen and folders:
+    if kind is None and folders:
         raise ValueError(
-            f"--inputs names the folder {folders[0]}, which needs one of {', '.join(flags.values())}; "
-            "add one, or name the checkpoint files themselves."
+            f"--inputs names the folder {folders[0]}, which needs one of "
+            f"{', '.join(f'--num-{kind}-checkpoints' for kind in NAMES)}; add one, or name the checkpoint files "
+            "themselves."
         )
-    if not chosen:
+    if kind is None:
         return paths
-
-    kind, flag, number = chosen[0], flags[chosen[0]], numbers[chosen[0]]
+    flag = f"--num-{kind}-checkpoints"
     if number < 1:
         raise ValueError(f"{flag} must be at least 1, but got {number}.")
     if len(paths) != 1 or not folders:
@@ -208,9 +192,9 @@ def select_checkpoints(
             f"{flag} chooses among the checkpoints of one folder, but --inputs names {_shorten(paths)}; give one "
             f"folder, or leave {flag} out."
         )
-    found = _find(folders[0], kind, number, checkpoint_upper_bound)
+    found = _find(folders[0], kind, number, upper_bound)
     if len(found) < number:
-        bound = "" if checkpoint_upper_bound is None else f" up to {checkpoint_upper_bound}"
+        bound = "" if upper_bound is None else f" up to {upper_bound}"
         others = sorted(path.name for path in folders[0].glob("*.pt"))
         contents = f"its .pt files are {_shorten(others)}" if others else "it holds no .pt file at all"
         raise ValueError(
@@ -291,14 +275,10 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
 
 
 def _get_parameters(state: dict[str, Any], path: Path) -> dict[str, Tensor]:
-    model = state.get("model")
-    if not isinstance(model, dict) or not model:
-        raise ValueError(
-            f"a fairseq checkpoint holds its parameters under 'model', but {path} holds "
-            f"{_shorten(sorted(map(str, state)))}; leave this file out."
-        )
-    strangers = [str(name) for name, value in model.items() if not isinstance(value, Tensor)]
-    if strangers:
+    model: dict[str, Tensor] = state["model"]  # a dict, as load_checkpoint makes sure
+    if not model:
+        raise ValueError(f"a fairseq checkpoint holds its parameters under 'model', but {path} has none there.")
+    if strangers := [str(name) for name, value in model.items() if not isinstance(value, Tensor)]:
         raise ValueError(
             f"'model' of a checkpoint must hold tensors only, but in {path} these are none: {_shorten(strangers)}."
         )
@@ -354,33 +334,22 @@ def _check_same_parameters(totals: dict[str, Tensor], model: dict[str, Tensor], 
         )
 
 
-class _Description(NamedTuple):
-    """What is kept of a parameter of the newest file."""
-
-    dtype: torch.dtype
-    partner: str  # the first parameter that is one and the same piece of memory: itself, unless they are tied
-    counter: Optional[Tensor]
+# Of each parameter: dtype; the first one that is the same piece of memory (tied, or itself); the value of a counter.
+_Described = dict[str, tuple[torch.dtype, str, Optional[Tensor]]]
 
 
-def _describe(model: dict[str, Tensor]) -> dict[str, _Description]:
+def _describe(model: dict[str, Tensor]) -> _Described:
     owners: dict[tuple[Any, ...], str] = {}
     described = {}
     for name, tensor in model.items():
-        place = (
-            tensor.untyped_storage().data_ptr(),
-            tensor.storage_offset(),
-            tensor.shape,
-            tensor.stride(),
-            tensor.dtype,
-        )
+        place = tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        owner = owners.setdefault((tensor.dtype, *place), name)
         is_counter = not tensor.is_floating_point() and name.endswith(COUNTER_SUFFIX)
-        described[name] = _Description(
-            tensor.dtype, owners.setdefault(place, name), tensor.clone() if is_counter else None
-        )
+        described[name] = tensor.dtype, owner, tensor.clone() if is_counter else None
     return described
 
 
-def _finish(totals: dict[str, Tensor], newest: dict[str, _Description], count: int) -> dict[str, Tensor]:
+def _finish(totals: dict[str, Tensor], newest: _Described, count: int) -> dict[str, Tensor]:
     averaged: dict[str, Tensor] = {}
     for name, (dtype, partner, counter) in newest.items():
         mean = totals.pop(name) if counter is None else counter
