@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.benchmark import contestants, conv_speed, sentence_speed, window_speed
+from muse_plugin.benchmark import conv_speed, sentence_speed, systems, window_speed
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.files.atomic_files import open_atomically
@@ -80,9 +80,9 @@ def _decoding(what: str, against: str, setting: str, name: str, baseline: str, s
 
 _RIVAL = "fairseq Transformer, equal parameters"
 _CONV_RIVAL = "fairseq dynamic-conv model, equal parameters"
-_SIX = "six_layers", contestants.SIMPLE, contestants.TRANSFORMER
-_INT8 = "six_layers", contestants.SIMPLE_INT8, contestants.TRANSFORMER
-_BASE = "base", contestants.MUSE, contestants.DYNAMIC_CONV
+_SIX = "six_layers", systems.SIMPLE, systems.TRANSFORMER
+_INT8 = "six_layers", systems.SIMPLE_INT8, systems.TRANSFORMER
+_BASE = "base", systems.MUSE, systems.DYNAMIC_CONV
 # Average lengths of MR, MTL-16 and IMDB: how much faster than a Transformer, and Figure 4 of arXiv:1912.00544.
 _PAPER_LENGTHS = ((22, 2.0, " (paper: 1.8x)"), (109, 2.5, " (paper: 6.5x)"), (201, 3.0, " (paper: 10x)"))
 TARGETS = (
@@ -97,8 +97,8 @@ TARGETS = (
             f"MUSE base: training step, sentences of {length} tokens",
             "its own unfused form with fairseq's loss",
             "train",
-            contestants.MUSE,
-            contestants.MUSE_UNFUSED,
+            systems.MUSE,
+            systems.MUSE_UNFUSED,
             1.5,
             (("setting", "base"), ("length", length)),
         )
@@ -109,8 +109,8 @@ TARGETS = (
             f"MUSE base: time of a training step, sentences of {length} tokens",
             "fairseq Transformer, equal parameters and depth",
             "train",
-            contestants.MUSE,
-            contestants.TRANSFORMER,
+            systems.MUSE,
+            systems.TRANSFORMER,
             1 / 1.1,
             (("setting", "base"), ("length", length)),
             inverted=True,
@@ -138,8 +138,8 @@ TARGETS = (
         "MUSE base: peak memory of a training step, vocabulary 32,000",
         "fairseq Transformer and loss",
         "train",
-        contestants.MUSE,
-        contestants.TRANSFORMER,
+        systems.MUSE,
+        systems.TRANSFORMER,
         1 / 0.6,
         (("setting", "base"),),
         (("vocabulary", 32_000),),

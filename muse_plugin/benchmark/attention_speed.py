@@ -1,7 +1,8 @@
 """``muse-plugin benchmark attention``: multi-head self-attention, forward and backward, against fairseq's module."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +10,7 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
 from muse_plugin.benchmark import window_speed
-from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.benchmark.measurement import Case
 from muse_plugin.modules.attention import attend, padding_bias
 from muse_plugin.modules.branch import merge_heads, split_heads
 
@@ -19,21 +20,22 @@ EXPLICIT = "explicit softmax"
 OURS = "muse_plugin"
 
 
-def measure(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Measures every length, with padding and causally."""
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yields every length, with padding and causally."""
     if args.windows:
-        yield from window_speed.measure(args)
+        yield from window_speed.cases(args)
         return
     torch.manual_seed(args.seed)
     for length in args.lengths or LENGTHS:
         for causal in (False, True):
             problem = _Problem(args, length, causal)
-            yield Measurement(
-                {"length": length, "mask": "causal" if causal else "padding"},
-                FAIRSEQ,
-                measure_time(problem.runs(), args.device, args.rounds, 3, args.max_seconds),
-                work={"tokens": length * problem.batch},
-            )
+            runs = {
+                FAIRSEQ: problem.run_fairseq,
+                EXPLICIT: partial(problem.run_ours, need_weights=True),
+                OURS: partial(problem.run_ours, need_weights=False),
+            }
+            case = {"length": length, "mask": "causal" if causal else "padding"}
+            yield Case(case, runs.items(), length * problem.batch, warmups=3)
 
 
 class _Problem:
@@ -55,14 +57,6 @@ class _Problem:
             self.padding = torch.zeros(self.batch, length, dtype=torch.bool, device=args.device)
             self.padding[1:, length - length // 4 :] = True
         self.future = torch.triu(torch.full((length, length), -torch.inf, **like), 1) if causal else None
-
-    def runs(self) -> dict[str, Callable[[], object]]:
-        """The contestants."""
-        return {
-            FAIRSEQ: self.run_fairseq,
-            EXPLICIT: lambda: self.run_ours(need_weights=True),
-            OURS: lambda: self.run_ours(need_weights=False),
-        }
 
     def run_fairseq(self) -> None:
         """fairseq's module."""

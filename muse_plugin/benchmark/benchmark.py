@@ -1,7 +1,8 @@
 """``muse-plugin benchmark``: measures speed and memory, prints tables, writes JSON, and turns JSON into BENCHMARKS.md.
 
-Each kind of benchmark is a module with ``measure``, which yields a ``Measurement`` per case; ``records.py`` is the form
-in which they are stored, ``tables.py`` the one in which they are shown.
+Each kind of benchmark is a module with ``cases``, which yields a ``Case`` each;
+``measurement.py`` measures them, ``records.py`` is the form in which results are stored, ``tables.py`` the one in which
+they are shown.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from muse_plugin.benchmark import (
     sentence_speed,
     training_speed,
 )
-from muse_plugin.benchmark.measurement import Measurement
+from muse_plugin.benchmark.measurement import Measurement, measure
 from muse_plugin.benchmark.records import Record, write_record
 from muse_plugin.benchmark.tables import format_table
 from muse_plugin.results.run_record import describe_run
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
     settings["device"] = _name_device(args.device)
     args.dtype = getattr(torch, args.dtype)
     measurements: list[Measurement] = []
-    for measurement in tqdm(KINDS[args.kind].measure(args), desc=args.kind, unit="case", disable=None):
+    for case in tqdm(KINDS[args.kind].cases(args), desc=args.kind, unit="case", disable=None):
+        measurement = measure(case, args)
         is_new = not measurements or measurements[-1].columns != measurement.columns
         tqdm.write(format_table([measurement], has_header=is_new), file=sys.stdout)
         sys.stdout.flush()

@@ -1,13 +1,14 @@
 """``muse-plugin benchmark conv``: the dynamic convolution, forward and backward, against fairseq's in Python."""
 
 import argparse
+import itertools
 from collections.abc import Callable, Iterator
 
 import torch
 from fairseq.modules.dynamic_convolution import DynamicConv1dTBC
 from torch import Tensor, nn
 
-from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.benchmark.measurement import Case
 from muse_plugin.ops.dynamic_conv import dynamic_conv
 
 FAIRSEQ = "fairseq, Python"
@@ -15,21 +16,16 @@ OURS = "muse_plugin"
 FLOOR = "floor: one copy of inputs and outputs"
 
 
-def measure(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Measures every length with every kernel."""
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yields every length with every kernel."""
     torch.manual_seed(args.seed)
-    for length in args.lengths:
-        for sizes in args.kernels:
-            problem = _Problem(args, length, sizes)
-            runs: dict[str, Callable[[], object]] = {FAIRSEQ: problem.run_fairseq, OURS: problem.run_ours}
-            if args.device.type != "cpu":
-                runs[FLOOR] = problem.make_floor()
-            yield Measurement(
-                {"length": length, "kernel": "+".join(map(str, sizes))},
-                FAIRSEQ,
-                measure_time(runs, args.device, args.rounds, 3, args.max_seconds),
-                work={"tokens": problem.shape[0] * problem.shape[1]},
-            )
+    for length, sizes in itertools.product(args.lengths, args.kernels):
+        problem = _Problem(args, length, sizes)
+        runs: dict[str, Callable[[], object]] = {FAIRSEQ: problem.run_fairseq, OURS: problem.run_ours}
+        if args.device.type != "cpu":
+            runs[FLOOR] = problem.make_floor()
+        case = {"length": length, "kernel": "+".join(map(str, sizes))}
+        yield Case(case, runs.items(), problem.shape[0] * problem.shape[1], warmups=3)
 
 
 class _FixedLogits(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 from muse_plugin.benchmark.records import Record
 from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
-# By panel, then by contestant: points (length, milliseconds per token).
+# By panel, then by system: points (length, milliseconds per token).
 Curves = dict[str, dict[str, list[tuple[int, float]]]]
 
 
@@ -18,28 +18,24 @@ def collect(records: Iterable[Record]) -> Curves:
         records: of the benchmarks "generate" or "train".
 
     Returns:
-        Milliseconds per token against length, for contestants with several lengths; empty if there are none.
+        Milliseconds per token against length, for systems with several lengths; empty if there are none.
     """
-    panels: Curves = {}
-    for record in records:
-        for measurement in record.measurements:
-            if measurement.unit != "seconds":
-                continue
-            case = measurement.case
-            title = case["setting"].replace("_", " ")
-            if "sentences" in case:
-                title += f", batch {case['sentences']}"
-            if record.settings["device"] != "cpu":
-                title += f", {record.settings['device']}"
-            panel = panels.setdefault(title, {})
-            for name in measurement.values:
-                cost = 1e3 * measurement.spread(name).median / measurement.work["tokens"]
-                points = dict(panel.get(name, []))
-                points[case["length"]] = cost
-                panel[name] = sorted(points.items())
-    for title, panel in panels.items():
-        panels[title] = {name: points for name, points in panel.items() if len(points) > 1}
-    return {title: panel for title, panel in panels.items() if panel}
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    for device, measurement in ((record.settings["device"], one) for record in records for one in record.measurements):
+        if measurement.unit != "seconds":
+            continue
+        case = measurement.case
+        title = case["setting"].replace("_", " ")
+        title += f", batch {case['sentences']}" if "sentences" in case else ""
+        title += f", {device}" if device != "cpu" else ""
+        for name in measurement.values:
+            cost = 1e3 * measurement.spread(name).median / measurement.work["tokens"]
+            panels.setdefault(title, {}).setdefault(name, {})[case["length"]] = cost
+    curves = {
+        title: {name: sorted(points.items()) for name, points in panel.items() if len(points) > 1}
+        for title, panel in panels.items()
+    }
+    return {title: panel for title, panel in curves.items() if panel}
 
 
 def draw(path: Path, panels: Curves, kind: str) -> None:

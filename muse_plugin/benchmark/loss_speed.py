@@ -1,6 +1,7 @@
 """``muse-plugin benchmark loss``: output layer and label-smoothed loss, forward and backward, against fairseq's."""
 
 import argparse
+import itertools
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.benchmark.contestants import Lab
-from muse_plugin.benchmark.measurement import Measurement, measure_memory, measure_time
+from muse_plugin.benchmark.measurement import Case
+from muse_plugin.benchmark.systems import ModelFactory
 from muse_plugin.benchmark.training_speed import FAIRSEQ_LOSS, make_criterion
 from muse_plugin.criterions.fused_label_smoothed_cross_entropy import NAME as FUSED_LOSS
 
@@ -17,22 +18,16 @@ FAIRSEQ = "fairseq"
 OURS = "muse_plugin"
 
 
-def measure(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Measures every width and vocabulary."""
-    for width in args.widths:
-        for vocabulary in args.vocabularies:
-            torch.manual_seed(args.seed)
-            lab = Lab(vocabulary)
-            model = _OutputLayer(args.tokens, width, vocabulary).to(args.device, args.dtype)
-            target = lab.make_tokens(1, args.tokens, args.device)
-            names = {FAIRSEQ: FAIRSEQ_LOSS, OURS: FUSED_LOSS}
-            runs = {name: _make_run(lab, loss, model, target) for name, loss in names.items()}
-            case, work = {"width": width, "vocabulary": vocabulary}, {"tokens": args.tokens}
-            if args.memory:
-                yield Measurement(case, FAIRSEQ, measure_memory(runs, args.device), "bytes", work)
-            else:
-                seconds = measure_time(runs, args.device, args.rounds, max_seconds=args.max_seconds)
-                yield Measurement(case, FAIRSEQ, seconds, work=work)
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yields every width and vocabulary."""
+    for width, vocabulary in itertools.product(args.widths, args.vocabularies):
+        torch.manual_seed(args.seed)
+        factory = ModelFactory(vocabulary)
+        model = _OutputLayer(args.tokens, width, vocabulary).to(args.device, args.dtype)
+        target = factory.make_tokens(1, args.tokens, args.device)
+        names = {FAIRSEQ: FAIRSEQ_LOSS, OURS: FUSED_LOSS}
+        runs = {name: _make_run(factory, loss, model, target) for name, loss in names.items()}
+        yield Case({"width": width, "vocabulary": vocabulary}, runs.items(), args.tokens)
 
 
 class _OutputLayer(nn.Module):
@@ -59,8 +54,8 @@ class _OutputLayer(nn.Module):
         return target
 
 
-def _make_run(lab: Lab, loss_name: str, model: _OutputLayer, target: Tensor) -> Callable[[], object]:
-    criterion = make_criterion(loss_name, lab)
+def _make_run(factory: ModelFactory, loss_name: str, model: _OutputLayer, target: Tensor) -> Callable[[], object]:
+    criterion = make_criterion(loss_name, factory)
     sample = {"net_input": {}, "target": target, "ntokens": target.numel(), "nsentences": 1}
 
     def run() -> None:

@@ -1,9 +1,10 @@
-"""Measures contestants in turn, A B A B, so that a busy moment of the machine slows all of them; no file is touched."""
+"""Measures systems in turn, A B A B, so that a busy moment of the machine slows all of them; no file is touched."""
 
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
@@ -26,10 +27,10 @@ class Measurement:
 
     Attributes:
         case: what distinguishes this case from others, e.g. {"length": 25}.
-        baseline: the contestant that others are compared with.
-        values: per contestant, one number per round: seconds, or bytes.
+        baseline: the system that others are compared with.
+        values: per system, one number per round: seconds, or bytes.
         unit: "seconds" or "bytes".
-        work: what one round gets done, e.g. {"tokens": 150}; the same for every contestant.
+        work: what one round gets done, e.g. {"tokens": 150}; the same for every system.
     """
 
     case: dict[str, Any]
@@ -44,14 +45,14 @@ class Measurement:
         return (self.unit, self.baseline, *self.case, *self.values)
 
     def spread(self, name: str) -> Spread:
-        """Median and quartiles of a contestant."""
+        """Median and quartiles of a system."""
         return summarise(self.values[name])
 
     def ratio(self, name: str, baseline: Optional[str] = None) -> Spread:
         """How many times the baseline needs what ``name`` needs, round by round: above 1 is better.
 
         Args:
-            name: the contestant.
+            name: the system.
             baseline: instead of the one of the case.
         """
         pairs = zip(self.values[baseline or self.baseline], self.values[name], strict=True)
@@ -66,20 +67,52 @@ def summarise(values: list[float]) -> Spread:
     return Spread(statistics.median(values), low, high)
 
 
+class Case(NamedTuple):
+    """What is to be measured in one case.
+
+    Attributes:
+        case: what distinguishes this case from others, e.g. {"length": 25}.
+        runs: the systems by name, the baseline first; where memory is measured, each is asked for once the one before
+            is done with.
+        tokens: that one round works on.
+        warmups: runs of each system before its time is taken.
+    """
+
+    case: dict[str, Any]
+    runs: Iterable[tuple[str, Callable[[], object]]]
+    tokens: int
+    warmups: int = 1
+
+
+def measure(case: Case, args: Namespace) -> Measurement:
+    """Measures one case, in time or with ``--memory`` in bytes.
+
+    Args:
+        case: its systems.
+        args: ``device``, ``rounds``, ``max_seconds`` and, where a kind has it, ``memory``.
+    """
+    if getattr(args, "memory", False):
+        unit, values = "bytes", measure_memory(case.runs, args.device)
+    else:
+        unit = "seconds"
+        values = measure_time(dict(case.runs), args.device, args.rounds, case.warmups, args.max_seconds)
+    return Measurement(case.case, next(iter(values)), values, unit, {"tokens": case.tokens})
+
+
 def measure_time(
-    contestants: Mapping[str, Callable[[], object]],
+    systems: Mapping[str, Callable[[], object]],
     device: torch.device,
     rounds: int,
     warmups: int = 1,
     max_seconds: float = float("inf"),
 ) -> dict[str, list[float]]:
-    """Runs the contestants in turn and takes the time of each run.
+    """Runs the systems in turn and takes the time of each run.
 
     Args:
-        contestants: what to run, by name.
+        systems: what to run, by name.
         device: that the work is done on; a GPU is waited for.
-        rounds: measured runs of each contestant, at least 1.
-        warmups: runs of each contestant before that.
+        rounds: measured runs of each system, at least 1.
+        warmups: runs of each system before that.
         max_seconds: no further round begins after this time; the first one always runs.
 
     Returns:
@@ -87,13 +120,13 @@ def measure_time(
     """
     begin = time.perf_counter()
     for _ in range(warmups):
-        for run in contestants.values():
+        for run in systems.values():
             run()
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    seconds: dict[str, list[float]] = {name: [] for name in systems}
     for _ in range(rounds):
         if time.perf_counter() - begin > max_seconds and all(seconds.values()):
             break
-        for name, run in contestants.items():
+        for name, run in systems.items():
             _wait_for(device)
             start = time.perf_counter()
             run()
@@ -102,26 +135,26 @@ def measure_time(
     return seconds
 
 
-def measure_memory(
-    contestants: Mapping[str, Callable[[], object]], device: torch.device, warmups: int = 1
-) -> dict[str, list[float]]:
-    """Measures how many bytes PyTorch holds for each contestant at its highest, beyond what it held before the run.
+def measure_memory(systems: Iterable[tuple[str, Callable[[], object]]], device: torch.device) -> dict[str, list[float]]:
+    """Measures how many bytes PyTorch holds for each system at its highest, beyond what it held before the run.
 
-    What PyTorch's allocator gives out counts, on the CPU as on a GPU: no caches, no libraries, no fragments.
+    What PyTorch's allocator gives out counts, on the CPU as on a GPU: no caches, no libraries, no fragments. Each runs
+    once before that, e.g. for the state of an optimizer. A system with ``count_bytes`` says what it holds all the time,
+    which is added.
 
     Args:
-        contestants: what to run, by name.
+        systems: what to run, by name; one is let go before the next is asked for.
         device: that the work is done on.
-        warmups: runs of each contestant before that, e.g. for the state of an optimizer.
 
     Returns:
         One number of bytes by name, in a list.
     """
     peaks = {}
-    for name, run in contestants.items():
-        for _ in range(warmups):
-            run()
-        peaks[name] = [float(_peak_on_gpu(run, device) if device.type == "cuda" else _peak_on_cpu(run))]
+    for name, run in systems:
+        run()
+        peak = _peak_on_gpu(run, device) if device.type == "cuda" else _peak_on_cpu(run)
+        peaks[name] = [getattr(run, "count_bytes", int)() + float(peak)]
+        del run  # before the next is made
     return peaks
 
 

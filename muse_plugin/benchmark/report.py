@@ -5,7 +5,7 @@ import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from muse_plugin.benchmark import growth_plot
 from muse_plugin.benchmark.records import Record, read_record
@@ -73,10 +73,7 @@ def format_report(records: Sequence[Record], figures: Optional[dict[str, str]] =
     Returns:
         Markdown.
     """
-    lines = [
-        _HEAD.format(script=script),
-        *_format_machines(records),
-    ]
+    lines = [_HEAD.format(script=script), *_format_machines(records)]
     for kind, title in SECTIONS.items():
         own = [record for record in records if record.kind == kind]
         lines += ["", f"## {title}", "", KINDS[kind].description, ""]
@@ -89,7 +86,8 @@ def format_report(records: Sequence[Record], figures: Optional[dict[str, str]] =
 
 
 def _format_record(record: Record, records: Sequence[Record]) -> Iterator[str]:
-    yield f"`{record.command}` on {_name_machine(record, records)}:"
+    machine, device = _list_machines(records).index(record.run) + 1, record.settings["device"]
+    yield f"`{record.command}` on machine {machine}, {'its CPU' if device == 'cpu' else device}:"
     yield ""
     for _, group in itertools.groupby(record.measurements, key=lambda measurement: measurement.columns):
         yield format_table(list(group))
@@ -97,13 +95,10 @@ def _format_record(record: Record, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _format_machines(records: Sequence[Record]) -> Iterator[str]:
-    for number, machine in enumerate(_machines(records), 1):
-        run = machine.run
-        hardware, versions = run["hardware"], run["versions"]
+    for number, run in enumerate(_list_machines(records), 1):
+        hardware, versions, git = run["hardware"], run["versions"], run["git"]
         gpus = "".join(f", {gpu['name']}" for gpu in hardware.get("gpus") or [])
-        commit = (
-            run["git"]["commit"][:10] + (" with changes" if run["git"]["dirty"] else "") if run["git"] else "unknown"
-        )
+        commit = git["commit"][:10] + (" with changes" if git["dirty"] else "") if git else "unknown"
         yield (
             f"Machine {number}: {hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']:.0f} GiB{gpus}; "
             f"{run['threads']['torch']} threads; Python {versions['python']}, torch {versions['torch']}, fairseq-fixed "
@@ -112,22 +107,12 @@ def _format_machines(records: Sequence[Record]) -> Iterator[str]:
         yield ""
 
 
-def _machines(records: Iterable[Record]) -> list[Record]:
-    """A record for each machine and state of the software, in order."""
-    found: dict[str, Record] = {}
+def _list_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
+    """Each machine and state of the software, in order."""
+    runs: list[dict[str, Any]] = []
     for record in records:
-        found.setdefault(_identify(record), record)
-    return list(found.values())
-
-
-def _identify(record: Record) -> str:
-    return repr(record.run)
-
-
-def _name_machine(record: Record, records: Sequence[Record]) -> str:
-    number = [_identify(machine) for machine in _machines(records)].index(_identify(record)) + 1
-    device = record.settings["device"]
-    return f"machine {number}, its CPU" if device == "cpu" else f"machine {number}, {device}"
+        runs += [] if record.run in runs else [record.run]
+    return runs
 
 
 def _draw(records: Sequence[Record], folder: Path) -> dict[str, Path]:

@@ -11,11 +11,11 @@ from functools import partial
 from types import SimpleNamespace
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
 from torch import Tensor, nn
 
-from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.benchmark.measurement import Case
+from muse_plugin.benchmark.systems import ModelFactory
 from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerModel
 from muse_plugin.models.sentence_baselines import SentenceBiGRUModel
 from muse_plugin.models.sentence_transformer import SentenceTransformerModel
@@ -26,23 +26,20 @@ BIGRU = "sentence_bigru"
 MULTI_SCALE = "multi_scale_transformer"
 
 
-def measure(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Measures every length."""
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yields every length."""
     torch.manual_seed(args.seed)
     models = build_models(args)
     for length in args.lengths:
         tokens = torch.randint(4, args.vocabulary + 4, (args.sentences, length), device=args.device)
         lengths = torch.full((args.sentences,), length, device=args.device)
         runs = {name: partial(model, tokens, lengths) for name, model in models.items()}
-        seconds = measure_time(runs, args.device, args.rounds, max_seconds=args.max_seconds)
-        yield Measurement({"length": length}, FAIRSEQ, seconds, work={"tokens": length * args.sentences})
+        yield Case({"length": length}, runs.items(), length * args.sentences)
 
 
 def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
-    """The contestants, from ids (B, T) and lengths (B,) to scores or states."""
-    dictionary = Dictionary()
-    for number in range(args.vocabulary):
-        dictionary.add_symbol(f"word{number}")
+    """The systems, from ids (B, T) and lengths (B,) to scores or states."""
+    dictionary = ModelFactory(args.vocabulary + 4).dictionary
     task = SimpleNamespace(
         predicts="label", outputs=2, pairs=False, vector_size=0, source_dictionary=dictionary, character_dictionary=None
     )

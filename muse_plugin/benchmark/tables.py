@@ -1,4 +1,4 @@
-"""Shows measurements as a Markdown table: a row per case, and per contestant its median and how many times as good."""
+"""Shows measurements as a Markdown table: a row per case, and per system its median and how many times as good."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from muse_plugin.benchmark.measurement import Measurement, Spread
 
 
 def format_table(measurements: Sequence[Measurement], has_header: bool = True) -> str:
-    """Formats measurements of one kind with the same contestants.
+    """Formats measurements of one kind with the same systems.
 
     Args:
         measurements: at least one.
@@ -16,25 +16,21 @@ def format_table(measurements: Sequence[Measurement], has_header: bool = True) -
         The lines of the table, without the last line break.
     """
     first = measurements[0]
-    lines = []
+    others = [name for name in first.values if name != first.baseline]
+    rows = []
     if has_header:
         unit = {"seconds": "ms", "bytes": "MiB"}[first.unit]
-        columns = [key.replace("_", " ") for key in first.case]
-        columns.append(f"{first.baseline} [{unit}]")
-        for name in first.values:
-            if name != first.baseline:
-                columns += [f"{name} [{unit}]", "ratio"]
-        lines += ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
-    for measurement in measurements:
-        cells = [str(value) for value in measurement.case.values()]
-        cells.append(format_value(measurement.spread(measurement.baseline), measurement.unit))
-        for name in measurement.values:
-            if name != measurement.baseline:
-                cells += [
-                    format_value(measurement.spread(name), measurement.unit),
-                    format_ratio(measurement.ratio(name)),
-                ]
-        lines.append("| " + " | ".join(cells) + " |")
+        columns = [*(key.replace("_", " ") for key in first.case), f"{first.baseline} [{unit}]"]
+        columns += [column for name in others for column in (f"{name} [{unit}]", "ratio")]
+        rows.append(columns)
+    for one in measurements:
+        cells = [*map(str, one.case.values()), format_value(one.spread(one.baseline), one.unit)]
+        for name in others:
+            cells += [format_value(one.spread(name), one.unit), format_ratio(one.ratio(name))]
+        rows.append(cells)
+    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
+    if has_header:
+        lines.insert(1, "|" + "--:|" * len(rows[0]))
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from muse_plugin.benchmark.measurement import Measurement, measure_time
+from muse_plugin.benchmark.measurement import Case
 from muse_plugin.models.attention_bias_flags import plan_biases
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.branch import LayerContext
@@ -27,18 +27,15 @@ DENSE = "windows, dense masks"
 OURS = "windows"
 
 
-def measure(args: argparse.Namespace) -> Iterator[Measurement]:
-    """Measures every list of scales and length."""
+def cases(args: argparse.Namespace) -> Iterator[Case]:
+    """Yields every list of scales and length."""
     for scales in args.scales:
         torch.manual_seed(args.seed)
         encoders = _build_encoders(args, scales)
         for length in args.lengths or LENGTHS:
             x = torch.randn(length, args.sentences, args.embed_dim, device=args.device, dtype=args.dtype)
             runs = {name: partial(encoder, x) for name, encoder in encoders.items()}
-            seconds = measure_time(runs, args.device, args.rounds, max_seconds=args.max_seconds)
-            yield Measurement(
-                {"scales": scales, "length": length}, FAIRSEQ, seconds, work={"tokens": length * args.sentences}
-            )
+            yield Case({"scales": scales, "length": length}, runs.items(), length * args.sentences)
 
 
 def _build_encoders(args: argparse.Namespace, scales: str) -> dict[str, Callable[[Tensor], Tensor]]:

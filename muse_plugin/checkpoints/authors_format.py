@@ -41,6 +41,7 @@ _SAME_NAMES = re.compile(
 )
 
 Weights = dict[str, Tensor]
+Shapes = dict[str, tuple[int, ...]]
 
 
 def convert_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def convert_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
         for number in range(sizes[side].layers):
             prefix = f"{side}.layers.{number}."
             part = {name[len(prefix) :]: tensor for name, tensor in weights.items() if name.startswith(prefix)}
-            layer = _join_layer(_split_big_matrix(part, side) if big_matrix else part, side, use_gate)
+            layer = _join_big_matrix(part, side) if big_matrix else _join_layer(part, side, use_gate)
             converted.update((prefix + name, tensor) for name, tensor in layer.items())
         converted[f"{side}.version"] = torch.tensor([3.0])
     flags = _flags(args, sizes)
@@ -154,7 +155,7 @@ def _check_parameters(weights: Weights, args: argparse.Namespace, sizes: dict[st
     if not shared and getattr(args, "adaptive_softmax_cutoff", None) is None:
         embeddings.add("decoder.embed_out")
         optional.discard("decoder.embed_out")
-    expected: dict[str, tuple[int, ...]] = {}
+    expected: Shapes = {}
     for side in SIDES:
         shapes = _big_matrix_shapes if getattr(args, "bm", 0) else _separate_shapes
         for number in range(sizes[side].layers):
@@ -179,38 +180,34 @@ def _check_parameters(weights: Weights, args: argparse.Namespace, sizes: dict[st
         )
 
 
-def _linear(name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (rows, columns), f"{name}.bias": (rows,)}
+def _linear(name: str, rows: int, columns: int, end: str = ".") -> Shapes:
+    return {f"{name}{end}weight": (rows, columns), f"{name}{end}bias": (rows,)}
 
 
-def _separate_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
+def _separate_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> Shapes:
     """Names and shapes of a layer with a matrix for each part."""
-    width, hidden, kernels = sizes.width, sizes.hidden, _published_kernels(args)
-    gated = getattr(args, "dynamic_gate", 1)
-    blocks = 1 + (min(len(kernels), 1) if gated else len(kernels))
+    width, kernels = sizes.width, _published_kernels(args)
+    blocks = 1 + (min(len(kernels), 1) if getattr(args, "dynamic_gate", 1) else len(kernels))
     shapes = {
-        "self_attn.in_proj_weight": (3 * width, width),
-        "self_attn.in_proj_bias": (3 * width,),
+        **_linear("self_attn.in_proj", 3 * width, width, "_"),
         **_linear("self_attn.out_proj", width, blocks * width),
-        **_linear("fc1", hidden, width),
-        **_linear("fc2", width, hidden),
+        **_linear("fc1", sizes.hidden, width),
+        **_linear("fc2", width, sizes.hidden),
         "self_attn_layer_norm.weight": (width,),
         "self_attn_layer_norm.bias": (width,),
     }
     if side == "decoder":
-        shapes |= {"encoder_attn.in_proj_weight": (3 * width, width), "encoder_attn.in_proj_bias": (3 * width,)}
+        shapes |= _linear("encoder_attn.in_proj", 3 * width, width, "_")
         shapes |= _linear("encoder_attn.out_proj", width, width)
     for number, kernel in enumerate(kernels):
         shapes[f"self_attn.dynamics.{number}.weight_linear.weight"] = (sizes.heads * kernel, width)
-    if kernels:
-        shapes["self_attn.dynamic_gate_para"] = (len(kernels),)
-    return shapes
+    return shapes | ({"self_attn.dynamic_gate_para": (len(kernels),)} if kernels else {})
 
 
-def _big_matrix_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> dict[str, tuple[int, ...]]:
+def _big_matrix_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> Shapes:
     """Names and shapes of a layer with joined matrices."""
     width, hidden = sizes.width, sizes.hidden
-    norm: dict[str, tuple[int, ...]] = {"layer_norm.weight": (width,), "layer_norm.bias": (width,)}
+    norm: Shapes = {"layer_norm.weight": (width,), "layer_norm.bias": (width,)}
     if side == "encoder":
         inner = _linear("self_attn.fc1", 3 * width + hidden, width)
         return norm | inner | _linear("self_attn.fc2", width, width + hidden)
@@ -242,41 +239,30 @@ def _published_kernels(args: argparse.Namespace) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def _split_big_matrix(part: Weights, side: str) -> Weights:
-    """Cuts a layer of the big-matrix layout into the separate layout's names; joined output biases stay one."""
+def _join_big_matrix(part: Weights, side: str) -> Weights:
+    """Brings a layer of the big-matrix layout into the parallel layer's parameters, whose matrices are joined as well.
+
+    Rows: W^Q, W^K, W^V, cross-attention's query (fc3 if it is apart), W_1. Columns: W^O, cross-attention's output (fc4
+    if it is apart), W_2. The joined output has one bias.
+    """
     width = part["layer_norm.weight"].shape[0]
     inner, outer = ("self_attn.fc1", "self_attn.fc2") if side == "encoder" else ("fc1", "fc2")
-    cross = []
-    if side == "decoder":
-        cross = [name for name in ("fc3", "fc4") if f"{name}.weight" not in part]
-    # Rows: W^Q, W^K, W^V, cross-attention's query unless it is fc3, W_1. Columns: W^O, its output unless fc4, W_2.
-    head = 4 * width if "fc3" in cross else 3 * width
-    rows, bias = part[f"{inner}.weight"], part[f"{inner}.bias"]
-    columns = part[f"{outer}.weight"]
-    tail = 2 * width if "fc4" in cross else width
-    split = {
-        "self_attn.in_proj_weight": rows[: 3 * width],
-        "self_attn.in_proj_bias": bias[: 3 * width],
-        "fc1.weight": rows[head:],
-        "fc1.bias": bias[head:],
-        "self_attn.out_proj.weight": columns[:, :width],
-        "self_attn.out_proj.bias": part[f"{outer}.bias"],
-        "fc2.weight": columns[:, tail:],
-        "fc2.bias": torch.zeros_like(part[f"{outer}.bias"]),
-        "self_attn_layer_norm.weight": part["layer_norm.weight"],
-        "self_attn_layer_norm.bias": part["layer_norm.bias"],
-    }
-    if side == "decoder":
-        query = rows[3 * width : 4 * width] if "fc3" in cross else part["fc3.weight"]
-        query_bias = bias[3 * width : 4 * width] if "fc3" in cross else part["fc3.bias"]
-        out = columns[:, width : 2 * width] if "fc4" in cross else part["fc4.weight"]
-        split |= {
-            "encoder_attn.in_proj_weight": torch.cat([query, part["encoder_attn.kv_fc.weight"]]),
-            "encoder_attn.in_proj_bias": torch.cat([query_bias, part["encoder_attn.kv_fc.bias"]]),
-            "encoder_attn.out_proj.weight": out,
-            "encoder_attn.out_proj.bias": torch.zeros_like(query_bias) if "fc4" in cross else part["fc4.bias"],
-        }
-    return split
+    layer: Weights = {}
+    for kind in ("weight", "bias"):
+        rows = part[f"{inner}.{kind}"]
+        if f"fc3.{kind}" in part:
+            rows = torch.cat([rows[: 3 * width], part[f"fc3.{kind}"], rows[3 * width :]])
+        layer[f"in_proj_{kind}"] = rows
+        layer[f"layer_norm.{kind}"] = part[f"layer_norm.{kind}"]
+        if side == "decoder":
+            layer[f"branches.cross_attention.key_value_proj.{kind}"] = part[f"encoder_attn.kv_fc.{kind}"]
+    columns, bias = part[f"{outer}.weight"], part[f"{outer}.bias"]
+    if "fc4.weight" in part:
+        columns = torch.cat([columns[:, :width], part["fc4.weight"], columns[:, width:]], dim=1)
+    layer["out_proj_weight"] = columns
+    zeros = torch.zeros_like(bias)
+    layer["out_proj_bias"] = torch.stack([bias, *([part.get("fc4.bias", zeros)] if side == "decoder" else []), zeros])
+    return layer
 
 
 def _join_layer(part: Weights, side: str, use_gate: bool) -> Weights:
@@ -288,9 +274,8 @@ def _join_layer(part: Weights, side: str, use_gate: bool) -> Weights:
         if side == "decoder":
             query, key_value = part[f"encoder_attn.in_proj_{kind}"].split([width, 2 * width])
             rows.insert(1, query)
-            layer[f"branches.cross_attention.key_value_proj.{kind}"] = (
-                key_value.clone()
-            )  # a slice would be saved with all of its matrix
+            # A slice would be saved with all of its matrix.
+            layer[f"branches.cross_attention.key_value_proj.{kind}"] = key_value.clone()
         layer[f"in_proj_{kind}"] = torch.cat(rows)
         layer[f"layer_norm.{kind}"] = part[f"self_attn_layer_norm.{kind}"]
     outputs = ["self_attn.out_proj", *(["encoder_attn.out_proj"] if side == "decoder" else []), "fc2"]
@@ -336,7 +321,7 @@ def _check_loads(converted: Weights, flags: dict[str, Any]) -> None:
     """Loads the result into a model of the flags' sizes, so that a wrong shape is found now and named."""
     from muse_plugin.models.muse import MuseModel, MuseSimpleModel
 
-    source, target = (_Symbols(converted[f"{side}.embed_tokens.weight"].shape[0]) for side in SIDES)
+    source, target = (_Symbols(range(len(converted[f"{side}.embed_tokens.weight"]))) for side in SIDES)
     if flags.get("share_all_embeddings"):
         target = source
     model_class = MuseModel if flags["arch"] == "muse" else MuseSimpleModel
@@ -348,14 +333,8 @@ def _check_loads(converted: Weights, flags: dict[str, Any]) -> None:
         raise ValueError(f"the parameters have shapes that do not fit together: {error}") from None
 
 
-class _Symbols(SimpleNamespace):
+class _Symbols(tuple):
     """As much of a fairseq dictionary as building a model needs: its size and the index of padding."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size=size)
-
-    def __len__(self) -> int:
-        return self.size
 
     def pad(self) -> int:
         return 1

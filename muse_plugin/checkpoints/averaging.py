@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union
 
 import torch
 from torch import Tensor
@@ -19,15 +19,19 @@ from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomicall
 
 PathLike = Union[str, os.PathLike[str]]
 
-# How fairseq names its checkpoints (save_dir/...). The last one ends in a digit that breaks ties, after three decimals.
-EPOCH_NAME = re.compile(r"checkpoint(?P<epoch>\d+)\.pt")
-UPDATE_NAME = re.compile(r"checkpoint_(?P<epoch>\d+)_(?P<updates>\d+)\.pt")
-BEST_NAME = re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<value>\d+\.?\d*)\.pt")
+# How fairseq names its checkpoints (save_dir/...), by what --num-*-checkpoints calls them. The number decides about the
+# order; that of the best ones ends in a digit that breaks ties, after three decimals.
+NAMES = {
+    "epoch": re.compile(r"checkpoint(?P<number>\d+)\.pt"),
+    "update": re.compile(r"checkpoint_\d+_(?P<number>\d+)\.pt"),
+    "best": re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<number>\d+\.?\d*)\.pt"),
+}
 
 # A batch counter of BatchNorm says how long one checkpoint was trained: the newest one's value is kept.
 COUNTER_SUFFIX = "num_batches_tracked"
 
 NAMES_SHOWN = 5  # file and parameter names listed in an error before "and N more"
+_SAME_RUN = "average checkpoints of one training run"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,13 +48,9 @@ def run(args: argparse.Namespace) -> int:
             not fit together.
         FileNotFoundError: if an input, or the folder of the output, does not exist.
     """
-    paths = select_checkpoints(
-        args.inputs,
-        num_epoch_checkpoints=args.num_epoch_checkpoints,
-        num_update_checkpoints=args.num_update_checkpoints,
-        num_best_checkpoints=args.num_best_checkpoints,
-        checkpoint_upper_bound=args.checkpoint_upper_bound,
-    )
+    numbers = {kind: getattr(args, f"num_{kind}_checkpoints") for kind in NAMES}
+    kind = next((kind for kind in NAMES if numbers[kind] is not None), None)
+    paths = select_checkpoints(args.inputs, kind, numbers.get(kind), args.checkpoint_upper_bound)
     output = Path(args.output)
     _check_output(output, paths)
     state = average_checkpoints(paths, progress=True)
@@ -86,23 +86,18 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
     files = [Path(path) for path in paths]
     _check_inputs(files)
     totals: dict[str, Tensor] = {}
-    first: Optional[Path] = None
     newest: dict[str, Any] = {}
     newest_updates = -1
     for path in tqdm(files, desc="averaging", unit="file", disable=None if progress else True):
         state = _load_listed(path)
         model = _get_parameters(state, path)
-        if first is None:
-            first = path
-            totals = {name: _start_total(tensor) for name, tensor in model.items()}
-        else:
-            _check_same_parameters(totals, model, first, path)
-            _add_to_totals(totals, model, first, path)
-        updates = _get_num_updates(state)
+        _add_to_totals(totals, model, files[0], path)
+        updates = int((state.get("optimizer_history") or [{}])[-1].get("num_updates", 0))
         if updates > newest_updates:
-            newest, newest_updates = _without_optimizer(state), updates
+            newest_updates = updates
+            newest = {key: value for key, value in state.items() if key not in ("last_optimizer_state", "model")}
             # Only what the result needs from the newest parameters: dtypes, counters, and who shares with whom.
-            newest["model"] = {name: _describe(tensor, name) for name, tensor in model.items()}
+            newest["model"] = _describe(model)
         del state, model
 
     newest["model"] = _finish(totals, newest["model"], count=len(files))
@@ -111,21 +106,17 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
 
 
 def select_checkpoints(
-    inputs: Sequence[PathLike],
-    num_epoch_checkpoints: Optional[int] = None,
-    num_update_checkpoints: Optional[int] = None,
-    num_best_checkpoints: Optional[int] = None,
-    checkpoint_upper_bound: Optional[int] = None,
+    inputs: Sequence[PathLike], kind: Optional[str] = None, number: int = 0, upper_bound: Optional[int] = None
 ) -> list[Path]:
     """Finds the files to average.
 
     Args:
-        inputs: checkpoint files; or one folder when one of the three numbers is given.
-        num_epoch_checkpoints: how many of the last epoch checkpoints of the folder.
-        num_update_checkpoints: how many of the last checkpoints of the folder that were saved by number of updates.
-        num_best_checkpoints: how many of the best checkpoints of the folder. Whether a high or a low value is good
-            is read from the training options in the file; it is not needed when all of them are asked for.
-        checkpoint_upper_bound: last epoch or update that may be used.
+        inputs: checkpoint files; or one folder with ``kind``.
+        kind: a key of ``NAMES``, to choose the last checkpoints of the folder, by epoch or by number of updates, or the
+            best. Whether a high or a low value is good is read from the training options in the file; it is not needed
+            when all of them are asked for. None for the inputs themselves.
+        number: how many of that kind.
+        upper_bound: last epoch or update that may be used.
 
     Returns:
         The files, newest or best first when they come from a folder, otherwise as given.
@@ -134,90 +125,59 @@ def select_checkpoints(
         ValueError: if the arguments contradict each other or the folder holds too few checkpoints.
         FileNotFoundError: if an input does not exist.
     """
-    given = {
-        "--num-epoch-checkpoints": num_epoch_checkpoints,
-        "--num-update-checkpoints": num_update_checkpoints,
-        "--num-best-checkpoints": num_best_checkpoints,
-    }
-    chosen = [(flag, number) for flag, number in given.items() if number is not None]
-    flags = ", ".join(given)
-    if len(chosen) > 1:
-        raise ValueError(f"only one of {flags} may be given, but got {' and '.join(flag for flag, _ in chosen)}.")
-    if checkpoint_upper_bound is not None and (not chosen or chosen[0][0] == "--num-best-checkpoints"):
+    if upper_bound is not None and kind not in ("epoch", "update"):
         raise ValueError(
-            f"--checkpoint-upper-bound {checkpoint_upper_bound} needs --num-epoch-checkpoints or "
-            "--num-update-checkpoints; add one of them or leave the bound out."
+            f"--checkpoint-upper-bound {upper_bound} needs --num-epoch-checkpoints or --num-update-checkpoints; add "
+            "one of them or leave the bound out."
         )
     paths = [Path(path) for path in inputs]
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"--inputs must name existing files or a folder, but {path} does not exist.")
     folders = [path for path in paths if path.is_dir()]
-    if not chosen:
-        if folders:
-            raise ValueError(
-                f"--inputs names the folder {folders[0]}, which needs one of {flags}; "
-                "add one, or name the checkpoint files themselves."
-            )
+    if kind is None and folders:
+        raise ValueError(
+            f"--inputs names the folder {folders[0]}, which needs one of "
+            f"{', '.join(f'--num-{kind}-checkpoints' for kind in NAMES)}; add one, or name the checkpoint files "
+            "themselves."
+        )
+    if kind is None:
         return paths
-
-    flag, number = chosen[0]
+    flag = f"--num-{kind}-checkpoints"
     if number < 1:
         raise ValueError(f"{flag} must be at least 1, but got {number}.")
     if len(paths) != 1 or not folders:
         raise ValueError(
-            f"{flag} chooses among the checkpoints of one folder, but --inputs names "
-            f"{_shorten([str(path) for path in paths])}; give one folder, or leave {flag} out."
+            f"{flag} chooses among the checkpoints of one folder, but --inputs names {_shorten(paths)}; give one "
+            f"folder, or leave {flag} out."
         )
-    folder = folders[0]
-    if flag == "--num-best-checkpoints":
-        found = _find_best(folder, number)
-    else:
-        pattern, key = (EPOCH_NAME, "epoch") if flag == "--num-epoch-checkpoints" else (UPDATE_NAME, "updates")
-        found = _find_numbered(folder, pattern, key, checkpoint_upper_bound)
+    found = _find(folders[0], kind, number, upper_bound)
     if len(found) < number:
-        kind = flag.removeprefix("--num-").removesuffix("-checkpoints")
-        bound = "" if checkpoint_upper_bound is None else f" up to {checkpoint_upper_bound}"
-        others = sorted(path.name for path in folder.glob("*.pt"))
+        bound = "" if upper_bound is None else f" up to {upper_bound}"
+        others = sorted(path.name for path in folders[0].glob("*.pt"))
         contents = f"its .pt files are {_shorten(others)}" if others else "it holds no .pt file at all"
         raise ValueError(
-            f"{flag} {number} needs {number} {kind} checkpoints{bound}, but {folder} holds {len(found)}: {contents}; "
-            "ask for fewer, or name another folder."
+            f"{flag} {number} needs {number} {kind} checkpoints{bound}, but {folders[0]} holds {len(found)}: "
+            f"{contents}; ask for fewer, or name another folder."
         )
     return found[:number]
 
 
-class _Match(NamedTuple):
-    value: float
-    path: Path
-    metric: str
-
-
-def _find_numbered(folder: Path, pattern: re.Pattern[str], key: str, upper_bound: Optional[int]) -> list[Path]:
-    numbered = []
-    for path in folder.iterdir():
-        match = pattern.fullmatch(path.name)
-        if match and (upper_bound is None or int(match[key]) <= upper_bound):
-            numbered.append((int(match[key]), path))
-    return [path for _, path in sorted(numbered, reverse=True)]
-
-
-def _find_best(folder: Path, number: int) -> list[Path]:
-    matches = []
-    for path in folder.iterdir():
-        match = BEST_NAME.fullmatch(path.name)
-        if match:
-            matches.append(_Match(float(match["value"]), path, match["metric"]))
-    metrics = sorted({match.metric for match in matches})
+def _find(folder: Path, kind: str, number: int, upper_bound: Optional[int]) -> list[Path]:
+    """The checkpoints of a folder that are of one kind, those to prefer first."""
+    matches = [(match, path) for path in folder.iterdir() if (match := NAMES[kind].fullmatch(path.name))]
+    ranked = sorted(((float(match["number"]), path) for match, path in matches), reverse=True)
+    if kind != "best":
+        return [path for value, path in ranked if upper_bound is None or value <= upper_bound]
+    metrics = sorted({match["metric"] for match, _ in matches})
     if len(metrics) > 1:
         raise ValueError(
             f"--num-best-checkpoints needs checkpoints ranked by one metric, but {folder} holds some ranked by "
             f"{', '.join(metrics)}; name the files themselves in --inputs."
         )
-    matches.sort()
-    if number < len(matches) and _maximizes_metric(matches[0].path):
-        matches.reverse()
-    return [match.path for match in matches]
+    if number >= len(ranked) or not _maximizes_metric(ranked[-1][1]):
+        ranked.reverse()
+    return [path for _, path in ranked]
 
 
 def _maximizes_metric(path: Path) -> bool:
@@ -274,118 +234,92 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
 
 
 def _get_parameters(state: dict[str, Any], path: Path) -> dict[str, Tensor]:
-    model = state.get("model")
-    if not isinstance(model, dict) or not model:
-        raise ValueError(
-            f"a fairseq checkpoint holds its parameters under 'model', but {path} holds "
-            f"{_shorten(sorted(map(str, state)))}; leave this file out."
-        )
-    strangers = [str(name) for name, value in model.items() if not isinstance(value, Tensor)]
-    if strangers:
+    model: dict[str, Tensor] = state["model"]  # a dict, as load_checkpoint makes sure
+    if not model:
+        raise ValueError(f"a fairseq checkpoint holds its parameters under 'model', but {path} has none there.")
+    if strangers := [str(name) for name, value in model.items() if not isinstance(value, Tensor)]:
         raise ValueError(
             f"'model' of a checkpoint must hold tensors only, but in {path} these are none: {_shorten(strangers)}."
         )
     return model
 
 
-def _get_num_updates(state: dict[str, Any]) -> int:
-    history = state.get("optimizer_history") or [{}]
-    return int(history[-1].get("num_updates", 0))
-
-
-def _without_optimizer(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if key not in ("last_optimizer_state", "model")}
-
-
-def _start_total(tensor: Tensor) -> Tensor:
-    """Copies ``tensor`` into the precision that sums are kept in; tensors that are not averaged stay as they are."""
-    if not tensor.is_floating_point():
-        return tensor.clone()
-    return tensor.to(torch.float64 if tensor.dtype == torch.float64 else torch.float32, copy=True)
+def _add_to_totals(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:
+    """Adds a file's parameters, in the precision of sums; ``totals`` is empty for the first file."""
+    if totals:
+        _check_same_parameters(totals, model, first, path)
+    for name, tensor in model.items():
+        if not tensor.is_floating_point():
+            totals.setdefault(name, tensor.clone())  # not averaged
+            continue
+        wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+        if name not in totals:
+            totals[name] = tensor.to(wide, copy=True)
+        elif wide == torch.float64 and totals[name].dtype != wide:
+            totals[name] = tensor + totals[name]  # a file in float64 after one in float32: keep the higher precision
+        else:
+            totals[name].add_(tensor.to(totals[name].dtype))
 
 
 def _check_same_parameters(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:
-    differences = []
     missing = [name for name in totals if name not in model]
     added = [name for name in model if name not in totals]
-    if missing:
-        differences.append(f"{path} lacks {_shorten(missing)}")
-    if added:
-        differences.append(f"{path} has in addition {_shorten(added)}")
-    if differences:
+    if missing or added:
+        differences = [f"{path} lacks {_shorten(missing)}"] if missing else []
+        differences += [f"{path} has in addition {_shorten(added)}"] if added else []
         raise ValueError(
             f"checkpoints to be averaged must hold the same parameters, but compared with {first}, "
-            f"{' and '.join(differences)}; average checkpoints of one training run."
+            f"{' and '.join(differences)}; {_SAME_RUN}."
         )
-    reshaped = [
-        f"{name} ({tuple(model[name].shape)} instead of {tuple(total.shape)})"
-        for name, total in totals.items()
-        if model[name].shape != total.shape
-    ]
-    if reshaped:
-        raise ValueError(
-            f"checkpoints to be averaged must have parameters of the same shapes, but compared with {first}, "
-            f"{path} differs in {_shorten(reshaped)}; average checkpoints of one training run."
-        )
-    retyped = [
-        f"{name} ({model[name].dtype} instead of {total.dtype})"
-        for name, total in totals.items()
-        if model[name].is_floating_point() != total.is_floating_point()
-    ]
-    if retyped:
-        raise ValueError(
-            f"a parameter must be a floating-point tensor in all checkpoints or in none, but compared with {first}, "
-            f"{path} differs in {_shorten(retyped)}; average checkpoints of one training run."
-        )
-
-
-def _add_to_totals(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:
-    unequal = []
-    for name, tensor in model.items():
-        total = totals[name]
-        if not tensor.is_floating_point():
-            if not name.endswith(COUNTER_SUFFIX) and not torch.equal(tensor, total):
-                unequal.append(name)
-        elif tensor.dtype == torch.float64 and total.dtype != torch.float64:
-            totals[name] = tensor + total  # a file in float64 after one in float32: keep the higher precision
-        else:
-            total.add_(tensor.to(total.dtype))
+    reshaped, retyped, unequal = [], [], []
+    for name, total in totals.items():
+        tensor = model[name]
+        if tensor.shape != total.shape:
+            reshaped.append(f"{name} ({tuple(tensor.shape)} instead of {tuple(total.shape)})")
+        elif tensor.is_floating_point() != total.is_floating_point():
+            retyped.append(f"{name} ({tensor.dtype} instead of {total.dtype})")
+        elif not tensor.is_floating_point() and not name.endswith(COUNTER_SUFFIX) and not torch.equal(tensor, total):
+            unequal.append(name)
+    for faults, rule in (
+        (reshaped, "checkpoints to be averaged must have parameters of the same shapes"),
+        (retyped, "a parameter must be a floating-point tensor in all checkpoints or in none"),
+    ):
+        if faults:
+            raise ValueError(f"{rule}, but compared with {first}, {path} differs in {_shorten(faults)}; {_SAME_RUN}.")
     if unequal:
         raise ValueError(
             f"integer tensors cannot be averaged and must be equal in all checkpoints, but {_shorten(unequal)} "
-            f"in {path} differs from {first}; average checkpoints of one training run."
+            f"in {path} differs from {first}; {_SAME_RUN}."
         )
 
 
-class _Description(NamedTuple):
-    """What is kept of a parameter of the newest file."""
-
-    dtype: torch.dtype
-    memory: tuple[Any, ...]  # equal for two parameters that are one and the same piece of memory
-    counter: Optional[Tensor]
+# Of each parameter: dtype; the first one that is the same piece of memory (tied, or itself); the value of a counter.
+_Described = dict[str, tuple[torch.dtype, str, Optional[Tensor]]]
 
 
-def _describe(tensor: Tensor, name: str) -> _Description:
-    memory = (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
-    is_counter = not tensor.is_floating_point() and name.endswith(COUNTER_SUFFIX)
-    return _Description(tensor.dtype, memory, tensor.clone() if is_counter else None)
+def _describe(model: dict[str, Tensor]) -> _Described:
+    owners: dict[tuple[Any, ...], str] = {}
+    described = {}
+    for name, tensor in model.items():
+        place = tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+        owner = owners.setdefault((tensor.dtype, *place), name)
+        is_counter = not tensor.is_floating_point() and name.endswith(COUNTER_SUFFIX)
+        described[name] = tensor.dtype, owner, tensor.clone() if is_counter else None
+    return described
 
 
-def _finish(totals: dict[str, Tensor], newest: dict[str, _Description], count: int) -> dict[str, Tensor]:
+def _finish(totals: dict[str, Tensor], newest: _Described, count: int) -> dict[str, Tensor]:
     averaged: dict[str, Tensor] = {}
-    by_memory: dict[tuple[Any, ...], Tensor] = {}
-    for name, description in newest.items():
-        total = totals.pop(name)
-        if total.is_floating_point():
-            mean = total.div_(count).to(description.dtype)
-        else:
-            mean = total if description.counter is None else description.counter
+    for name, (dtype, partner, counter) in newest.items():
+        mean = totals.pop(name) if counter is None else counter
+        if mean.is_floating_point():
+            mean = mean.div_(count).to(dtype)
         # Tied in the newest file and equal in the mean, hence tied in every file or indistinguishable from it.
-        partner = by_memory.setdefault((description.dtype, *description.memory), mean)
-        averaged[name] = partner if torch.equal(partner, mean) else mean
+        shared = averaged.get(partner, mean)
+        averaged[name] = shared if torch.equal(shared, mean) else mean
     return averaged
 
 
-def _shorten(names: Sequence[str]) -> str:
+def _shorten(names: Sequence[Any]) -> str:
     more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(str, names[:NAMES_SHOWN])) + (f" and {more} more" if more > 0 else "")

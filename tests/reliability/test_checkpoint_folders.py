@@ -168,8 +168,8 @@ def test_evaluate_names_a_file_that_vanishes_and_writes_no_scores(name, moment, 
 def test_evaluate_scores_what_it_read_although_files_vanish_afterwards(texts, monkeypatch):
     original = evaluate.load_texts
 
-    def load(inputs):
-        loaded = original(inputs)
+    def load(*inputs):
+        loaded = original(*inputs)
         for name in ("hypotheses", "references"):
             (texts / name).unlink()
         return loaded

@@ -56,7 +56,7 @@ def test_memory_is_what_is_held_at_the_highest_point():
         leaf = x.clone().requires_grad_()  # its gradient is the third
         (leaf * 2).exp().sum().backward()
 
-    peaks = measure_memory({"two": two_at_a_time, "graph": with_a_graph}, CPU)
+    peaks = measure_memory([("two", two_at_a_time), ("graph", with_a_graph)], CPU)
     assert peaks["two"][0] == pytest.approx(8e6, rel=1e-3)
     assert peaks["graph"][0] >= 12e6
     assert peaks["graph"][0] <= 16.1e6

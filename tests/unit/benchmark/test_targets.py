@@ -4,7 +4,7 @@ import sys
 import pytest
 from support.helpers import REPOSITORY
 
-from muse_plugin.benchmark import contestants
+from muse_plugin.benchmark import systems
 from muse_plugin.benchmark.measurement import Measurement, Spread
 from muse_plugin.benchmark.records import Record
 from muse_plugin.benchmark.tables import format_ratio, format_table, format_value
@@ -24,9 +24,9 @@ def find_row(text, start):
 
 
 def decoding(sentences, seconds, device="cpu", length=25):
-    values = {contestants.TRANSFORMER: [2.0], contestants.SIMPLE: [seconds]}
+    values = {systems.TRANSFORMER: [2.0], systems.SIMPLE: [seconds]}
     case = {"setting": "six_layers", "sentences": sentences, "length": length}
-    return Record("generate", "", {"device": device}, RUN, [Measurement(case, contestants.TRANSFORMER, values)])
+    return Record("generate", "", {"device": device}, RUN, [Measurement(case, systems.TRANSFORMER, values)])
 
 
 @pytest.mark.parametrize(("seconds", "result"), [(1.0, "2.00x ✓"), (1.5, "1.33x (missed)"), (1.25, "1.60x ✓")])
@@ -48,9 +48,9 @@ def test_nothing_is_claimed_without_records():
 
 
 def test_time_may_be_compared_the_other_way_round():
-    values = {contestants.TRANSFORMER: [1.0], contestants.MUSE: [1.05], contestants.MUSE_UNFUSED: [2.1]}
+    values = {systems.TRANSFORMER: [1.0], systems.MUSE: [1.05], systems.MUSE_UNFUSED: [2.1]}
     case = {"setting": "base", "length": 100}
-    record = Record("train", "", {"device": "cpu"}, RUN, [Measurement(case, contestants.TRANSFORMER, values)])
+    record = Record("train", "", {"device": "cpu"}, RUN, [Measurement(case, systems.TRANSFORMER, values)])
     text = format_targets([record])
     assert find_row(text, "MUSE base: time of a training step, sentences of 100")[2:4] == ["<= 1.10x", "1.05x ✓"]
     assert find_row(text, "MUSE base: training step, sentences of 100")[2:4] == [">= 1.50x", "2.00x ✓"]
@@ -67,8 +67,8 @@ def test_the_worst_and_the_best_size_of_the_convolution_count():
 
 
 def test_memory_counts_for_a_vocabulary_of_32000_only():
-    values = {contestants.TRANSFORMER: [100.0], contestants.MUSE: [59.0]}
-    measured = Measurement({"setting": "base", "length": 25}, contestants.TRANSFORMER, values, "bytes")
+    values = {systems.TRANSFORMER: [100.0], systems.MUSE: [59.0]}
+    measured = Measurement({"setting": "base", "length": 25}, systems.TRANSFORMER, values, "bytes")
     for vocabulary, result in ((32_000, "0.59x ✓"), (10_000, "not measured")):
         record = Record("train", "", {"device": "cpu", "vocabulary": vocabulary}, RUN, [measured])
         assert find_row(format_targets([record]), "MUSE base: peak memory")[2:4] == ["<= 0.60x", result]

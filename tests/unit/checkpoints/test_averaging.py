@@ -176,18 +176,18 @@ def test_last_epochs_are_chosen_by_number_not_by_name(tmp_path):
         "checkpoint_best",
     ):
         save_checkpoint(tmp_path / f"{name}.pt", make_model())
-    chosen = select_checkpoints([tmp_path], num_epoch_checkpoints=2)
+    chosen = select_checkpoints([tmp_path], "epoch", 2)
     assert [path.name for path in chosen] == ["checkpoint10.pt", "checkpoint9.pt"]
-    chosen = select_checkpoints([tmp_path], num_epoch_checkpoints=2, checkpoint_upper_bound=9)
+    chosen = select_checkpoints([tmp_path], "epoch", 2, upper_bound=9)
     assert [path.name for path in chosen] == ["checkpoint9.pt", "checkpoint2.pt"]
 
 
 def test_last_updates_are_chosen_by_number_of_updates(tmp_path):
     for name in ("checkpoint_1_900", "checkpoint_2_1000", "checkpoint_2_1100", "checkpoint3", "checkpoint_last"):
         save_checkpoint(tmp_path / f"{name}.pt", make_model())
-    chosen = select_checkpoints([str(tmp_path)], num_update_checkpoints=2)
+    chosen = select_checkpoints([str(tmp_path)], "update", 2)
     assert [path.name for path in chosen] == ["checkpoint_2_1100.pt", "checkpoint_2_1000.pt"]
-    chosen = select_checkpoints([str(tmp_path)], num_update_checkpoints=2, checkpoint_upper_bound=1000)
+    chosen = select_checkpoints([str(tmp_path)], "update", 2, upper_bound=1000)
     assert [path.name for path in chosen] == ["checkpoint_2_1000.pt", "checkpoint_1_900.pt"]
 
 
@@ -195,23 +195,23 @@ def test_last_updates_are_chosen_by_number_of_updates(tmp_path):
 def test_best_checkpoints_follow_the_direction_of_the_metric(tmp_path, maximize, expected):
     for value in ("4.1301", "4.1200", "10.0010"):
         save_checkpoint(tmp_path / f"checkpoint.best_loss_{value}.pt", make_model(), maximize_metric=maximize)
-    chosen = select_checkpoints([tmp_path], num_best_checkpoints=2)
+    chosen = select_checkpoints([tmp_path], "best", 2)
     assert [path.name for path in chosen] == [f"checkpoint.best_loss_{value}.pt" for value in expected]
 
 
 def test_all_best_checkpoints_need_no_direction(tmp_path):
     for value in ("4.1301", "4.1200"):
         save_checkpoint(tmp_path / f"checkpoint.best_nll_loss_{value}.pt", make_model())
-    assert len(select_checkpoints([tmp_path], num_best_checkpoints=2)) == 2
+    assert len(select_checkpoints([tmp_path], "best", 2)) == 2
     with pytest.raises(ValueError, match=r"does not say whether a high or a low value .* name the files themselves"):
-        select_checkpoints([tmp_path], num_best_checkpoints=1)
+        select_checkpoints([tmp_path], "best", 1)
 
 
 def test_best_checkpoints_of_two_metrics_are_refused(tmp_path):
     for name in ("bleu_30.1000", "loss_4.1200"):
         save_checkpoint(tmp_path / f"checkpoint.best_{name}.pt", make_model())
     with pytest.raises(ValueError, match=r"ranked by one metric, but .* holds some ranked by bleu, loss"):
-        select_checkpoints([tmp_path], num_best_checkpoints=2)
+        select_checkpoints([tmp_path], "best", 2)
 
 
 # Refusals
@@ -225,15 +225,15 @@ def test_too_few_checkpoints_are_refused_with_what_was_found(tmp_path):
         r"its \.pt files are checkpoint1\.pt, checkpoint_last\.pt; ask for fewer"
     )
     with pytest.raises(ValueError, match=sentence):
-        select_checkpoints([tmp_path], num_epoch_checkpoints=3)
+        select_checkpoints([tmp_path], "epoch", 3)
     with pytest.raises(ValueError, match=r"needs 1 epoch checkpoints up to 0, but .* holds 0"):
-        select_checkpoints([tmp_path], num_epoch_checkpoints=1, checkpoint_upper_bound=0)
+        select_checkpoints([tmp_path], "epoch", 1, upper_bound=0)
 
 
 @pytest.mark.parametrize("kind", ["epoch", "update", "best"])
 def test_empty_folder_is_refused(tmp_path, kind):
     with pytest.raises(ValueError, match=rf"needs 2 {kind} checkpoints, but .* holds 0: it holds no \.pt file at all"):
-        select_checkpoints([tmp_path], **{f"num_{kind}_checkpoints": 2})
+        select_checkpoints([tmp_path], kind, 2)
 
 
 def test_contradicting_flags_are_refused(tmp_path):
@@ -241,17 +241,15 @@ def test_contradicting_flags_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"names the folder .*, which needs one of --num-epoch-checkpoints"):
         select_checkpoints([tmp_path])
     with pytest.raises(ValueError, match=r"chooses among the checkpoints of one folder, but --inputs names .*1\.pt"):
-        select_checkpoints([file], num_epoch_checkpoints=1)
+        select_checkpoints([file], "epoch", 1)
     with pytest.raises(ValueError, match=r"must be at least 1, but got 0"):
-        select_checkpoints([tmp_path], num_epoch_checkpoints=0)
+        select_checkpoints([tmp_path], "epoch", 0)
     with pytest.raises(ValueError, match=r"--checkpoint-upper-bound 3 needs --num-epoch-checkpoints or"):
-        select_checkpoints([file], checkpoint_upper_bound=3)
+        select_checkpoints([file], upper_bound=3)
     with pytest.raises(ValueError, match=r"--checkpoint-upper-bound 3 needs --num-epoch-checkpoints or"):
-        select_checkpoints([tmp_path], num_best_checkpoints=1, checkpoint_upper_bound=3)
-    with pytest.raises(
-        ValueError, match=r"only one of .* may be given, but got --num-epoch-checkpoints and --num-best"
-    ):
-        select_checkpoints([tmp_path], num_epoch_checkpoints=1, num_best_checkpoints=1)
+        select_checkpoints([tmp_path], "best", 1, upper_bound=3)
+    with pytest.raises(SystemExit):
+        run_average("--inputs", tmp_path, "--num-epoch-checkpoints", 1, "--num-best-checkpoints", 1, "--output", file)
 
 
 def test_missing_input_is_named(tmp_path):

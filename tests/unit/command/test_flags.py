@@ -8,7 +8,7 @@ import pytest
 from support.helpers import REPOSITORY, run_python
 
 from muse_plugin.analysis import analyze, analyze_model, attended_words
-from muse_plugin.benchmark import benchmark, contestants
+from muse_plugin.benchmark import benchmark, systems
 from muse_plugin.evaluation import scores, significance
 from muse_plugin.matching import match
 from muse_plugin.ops import dynamic_conv
@@ -68,8 +68,8 @@ def test_help_and_a_wrong_flag_need_only_the_standard_library(answers, words):
         ("analyze model", "--word-measure", (attended_words.WEIGHT, attended_words.RATIO)),
         ("benchmark", "KIND", [*benchmark.KINDS, "report"]),
         ("benchmark conv", "--backend", dynamic_conv.BACKENDS),
-        ("benchmark train", "--setting", contestants.SETTINGS),
-        ("benchmark generate", "--setting", contestants.SETTINGS),
+        ("benchmark train", "--setting", systems.SETTINGS),
+        ("benchmark generate", "--setting", systems.SETTINGS),
     ],
 )
 def test_choices_are_what_the_work_knows(words, flag, known):

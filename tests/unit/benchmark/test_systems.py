@@ -3,46 +3,46 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from muse_plugin.benchmark import contestants
-from muse_plugin.benchmark.contestants import Lab, count_parameters
+from muse_plugin.benchmark import systems
+from muse_plugin.benchmark.systems import ModelFactory, count_parameters
 
-ALL = [value for name, value in vars(contestants).items() if name.isupper() and isinstance(value, str)]
+ALL = [value for name, value in vars(systems).items() if name.isupper() and isinstance(value, str)]
 RIVALS = {
-    "tiny": [contestants.MUSE, contestants.TRANSFORMER, contestants.DYNAMIC_CONV],
-    "base": [contestants.MUSE, contestants.TRANSFORMER, contestants.DYNAMIC_CONV],
-    "six_layers": [contestants.SIMPLE, contestants.TRANSFORMER],
+    "tiny": [systems.MUSE, systems.TRANSFORMER, systems.DYNAMIC_CONV],
+    "base": [systems.MUSE, systems.TRANSFORMER, systems.DYNAMIC_CONV],
+    "six_layers": [systems.SIMPLE, systems.TRANSFORMER],
 }
 
 
 @pytest.mark.parametrize("setting", RIVALS)
 def test_rivals_have_the_same_number_of_parameters_within_half_a_percent(setting):
-    lab = Lab(1000)
-    ours, *others = (count_parameters(lab.build(name, setting)) for name in RIVALS[setting])
+    factory = ModelFactory(1000)
+    ours, *others = (count_parameters(factory.build(name, setting)) for name in RIVALS[setting])
     for count in others:
         assert abs(count - ours) <= 0.005 * ours, f"{count:,} and {ours:,} parameters"
 
 
 def test_rivals_have_the_same_depth_and_width():
-    lab = Lab(50)
+    factory = ModelFactory(50)
     for name in ALL:
-        model = lab.build(name, "tiny")
+        model = factory.build(name, "tiny")
         assert (len(model.encoder.layers), len(model.decoder.layers)) == (4, 4), name
         assert model.encoder.embed_tokens.weight.shape == (50, 128), name
 
 
 def test_forms_of_a_model_have_the_same_weights():
-    lab = Lab(50)
-    counts = {name: count_parameters(lab.build(name, "tiny")) for name in ALL}
-    assert counts[contestants.MUSE] == counts[contestants.MUSE_INT8] == counts[contestants.MUSE_UNFUSED]
-    assert counts[contestants.SIMPLE] == counts[contestants.SIMPLE_INT8] == counts[contestants.SIMPLE_ORDINARY]
-    assert counts[contestants.MUSE] != counts[contestants.SIMPLE]
+    factory = ModelFactory(50)
+    counts = {name: count_parameters(factory.build(name, "tiny")) for name in ALL}
+    assert counts[systems.MUSE] == counts[systems.MUSE_INT8] == counts[systems.MUSE_UNFUSED]
+    assert counts[systems.SIMPLE] == counts[systems.SIMPLE_INT8] == counts[systems.SIMPLE_ORDINARY]
+    assert counts[systems.MUSE] != counts[systems.SIMPLE]
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_contestant_computes_a_batch(name):
-    lab = Lab(50, share_all_embeddings=True)
-    sample = lab.make_sample(3, 7)
-    model = lab.build(name, "tiny").eval()
+    factory = ModelFactory(50, share_all_embeddings=True)
+    sample = factory.make_sample(3, 7)
+    model = factory.build(name, "tiny").eval()
     scores, _ = model(**sample["net_input"])
     assert scores.shape == (3, 7, 50)
     assert torch.isfinite(scores).all()
@@ -50,24 +50,24 @@ def test_every_contestant_computes_a_batch(name):
 
 
 def test_batches_are_those_of_the_trainer():
-    lab = Lab(50)
-    sample = lab.make_sample(3, 7)
+    factory = ModelFactory(50)
+    sample = factory.make_sample(3, 7)
     source, previous = (sample["net_input"][name] for name in ("src_tokens", "prev_output_tokens"))
-    end = lab.dictionary.eos()
+    end = factory.dictionary.eos()
     assert (source[:, -1] == end).all()
     assert (sample["target"][:, -1] == end).all()
     assert (previous[:, 0] == end).all()
     assert torch.equal(previous[:, 1:], sample["target"][:, :-1])
     assert sample["ntokens"] == 21
-    assert source[:, :-1].min() >= lab.dictionary.nspecial
+    assert source[:, :-1].min() >= factory.dictionary.nspecial
 
 
 def test_flags_of_models_are_passed_on():
-    assert Lab(50).build(contestants.TRANSFORMER, "tiny", dropout=0.25).encoder.dropout_module.p == 0.25
+    assert ModelFactory(50).build(systems.TRANSFORMER, "tiny", dropout=0.25).encoder.dropout_module.p == 0.25
 
 
 def select(names, *left_out, device="cpu"):
-    return contestants.select(names, SimpleNamespace(without=left_out, device=SimpleNamespace(type=device)))
+    return systems.select(names, SimpleNamespace(without=left_out, device=SimpleNamespace(type=device)))
 
 
 def test_contestants_can_be_left_out():
@@ -81,8 +81,8 @@ def test_contestants_can_be_left_out():
 
 def test_unknown_settings_and_vocabularies_are_refused():
     with pytest.raises(ValueError, match=r"^--vocabulary must be at least 5, but got 4\.$"):
-        Lab(4)
+        ModelFactory(4)
     with pytest.raises(ValueError, match=r"^--setting must be one of tiny, six_layers, base, large, but got 'huge'\.$"):
-        Lab(9).build(contestants.MUSE, "huge")
-    with pytest.raises(ValueError, match=r"^there is no contestant called 'me'\.$"):
-        Lab(9).build("me", "tiny")
+        ModelFactory(9).build(systems.MUSE, "huge")
+    with pytest.raises(ValueError, match=r"^there is no system called 'me'\.$"):
+        ModelFactory(9).build("me", "tiny")

@@ -6,7 +6,7 @@ and width, and a feed-forward width at which the numbers of parameters are as ne
 
 import argparse
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from muse_plugin.benchmark.unfused_layer import unfuse_
 
 MAX_POSITIONS = 1024
-# What a contestant is called; the names that flags take.
+# What a system is called; the names that flags take.
 TRANSFORMER = "fairseq Transformer"
 DYNAMIC_CONV = "fairseq dynamic conv"
 SIMPLE = "MUSE-simple"
@@ -27,6 +27,12 @@ MUSE = "MUSE"
 MUSE_INT8 = "MUSE int8"
 MUSE_ORDINARY = "MUSE, ordinary form"
 MUSE_UNFUSED = "MUSE, unfused form"
+_ARCHS = {
+    TRANSFORMER: "transformer",
+    DYNAMIC_CONV: "lightconv",
+    **dict.fromkeys((SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY), "muse_simple"),
+    **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED), "muse"),
+}
 
 # Depth and widths, by the name of the setting (papers: arXiv:1911.09483 for base and large).
 SETTINGS: dict[str, dict[str, int]] = {
@@ -37,7 +43,7 @@ SETTINGS: dict[str, dict[str, int]] = {
 }
 
 
-class Lab:
+class ModelFactory:
     """Builds models over one made-up dictionary.
 
     Args:
@@ -58,7 +64,7 @@ class Lab:
         self._shares = share_all_embeddings
 
     def build(self, name: str, setting: str, **flags: Any) -> FairseqEncoderDecoderModel:
-        """Builds a contestant.
+        """Builds a system.
 
         Args:
             name: one of the names above.
@@ -73,56 +79,42 @@ class Lab:
         """
         if setting not in SETTINGS:
             raise ValueError(f"--setting must be one of {', '.join(SETTINGS)}, but got {setting!r}.")
+        if name not in _ARCHS:
+            raise ValueError(f"there is no system called {name!r}.")
         sizes = SETTINGS[setting]
         if name in (TRANSFORMER, DYNAMIC_CONV):
             # MUSE-simple is a Transformer with its sublayers side by side: equal as it is. The convolutions of MUSE
             # and of fairseq's model differ in their projections.
-            rival = SIMPLE if setting == "six_layers" else MUSE
-            wanted = count_parameters(self._muse(rival, sizes, flags))
-            build = self._transformer if name == TRANSFORMER else self._dynamic_conv
-            return self._match(build, sizes, flags, wanted)
-        if name not in (SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY, MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED):
-            raise ValueError(f"there is no contestant called {name!r}.")
-        model = self._muse(name, sizes, flags)
+            ours = SIMPLE if setting == "six_layers" else MUSE
+            wanted = count_parameters(self._build(ours, sizes, flags))
+            # The number of parameters is linear in the feed-forward width; the nearest is taken.
+            width = sizes["ffn_embed_dim"]
+            one, two = (count_parameters(self._build(name, sizes, flags, w)) for w in (width, width + 8))
+            return self._build(name, sizes, flags, max(8, width + 8 * round((wanted - one) / (two - one))))
+        model = self._build(name, sizes, flags)
         return unfuse_(model) if name == MUSE_UNFUSED else model
 
-    def _muse(self, name: str, sizes: dict[str, int], flags: dict[str, Any]) -> FairseqEncoderDecoderModel:
-        arch = "muse_simple" if name.startswith(SIMPLE) else "muse"
-        return self._build(arch, **_both(sizes), int8_inference=name.endswith("int8"), **flags)
-
-    def _transformer(self, sizes: dict[str, int], flags: dict[str, Any]) -> FairseqEncoderDecoderModel:
-        return self._build("transformer", **_both(sizes), **flags)
-
-    def _dynamic_conv(self, sizes: dict[str, int], flags: dict[str, Any]) -> FairseqEncoderDecoderModel:
-        # Kernels as published for its base size (arXiv:1901.10430): 3, 7, 15 and then 31.
-        kernels = ([3, 7, 15] + [31] * sizes["layers"])[: sizes["layers"]]
-        both = _both(
-            {
-                **sizes,
-                "conv_dim": sizes["embed_dim"],
-                "conv_type": "dynamic",
-                "glu": True,
-                "kernel_size_list": kernels,
-            }
-        )
-        return self._build("lightconv", **both, weight_softmax=True, **flags)
-
-    def _match(
-        self,
-        build: Callable[[dict[str, int], dict[str, Any]], FairseqEncoderDecoderModel],
-        sizes: dict[str, int],
-        flags: dict[str, Any],
-        wanted: int,
+    def _build(
+        self, name: str, sizes: dict[str, int], flags: dict[str, Any], ffn_embed_dim: Optional[int] = None
     ) -> FairseqEncoderDecoderModel:
-        """Builds with the feed-forward width whose number of parameters, linear in it, is nearest to ``wanted``."""
-        width = sizes["ffn_embed_dim"]
-        one, two = (count_parameters(build({**sizes, "ffn_embed_dim": w}, flags)) for w in (width, width + 8))
-        best = max(8, width + 8 * round((wanted - one) / (two - one)))
-        return build({**sizes, "ffn_embed_dim": best}, flags)
-
-    def _build(self, arch: str, **flags: Any) -> FairseqEncoderDecoderModel:
-        sizes = {"max_source_positions": MAX_POSITIONS, "max_target_positions": MAX_POSITIONS}
-        args = Namespace(arch=arch, share_all_embeddings=self._shares, **sizes, **flags)
+        both: dict[str, Any] = {**sizes, "ffn_embed_dim": ffn_embed_dim or sizes["ffn_embed_dim"]}
+        arch, own = _ARCHS[name], {}
+        if name == DYNAMIC_CONV:
+            # Kernels as published for its base size (arXiv:1901.10430): 3, 7, 15 and then 31.
+            kernels = ([3, 7, 15] + [31] * sizes["layers"])[: sizes["layers"]]
+            both |= {"conv_dim": sizes["embed_dim"], "conv_type": "dynamic", "glu": True, "kernel_size_list": kernels}
+            own = {"weight_softmax": True}
+        elif name != TRANSFORMER:
+            own = {"int8_inference": name.endswith("int8")}
+        args = Namespace(
+            arch=arch,
+            share_all_embeddings=self._shares,
+            max_source_positions=MAX_POSITIONS,
+            max_target_positions=MAX_POSITIONS,
+            **{f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in both.items()},
+            **own,
+            **flags,
+        )
         ARCH_CONFIG_REGISTRY[arch](args)
         return ARCH_MODEL_REGISTRY[arch].build_model(args, self._task)
 
@@ -146,7 +138,7 @@ class Lab:
 
 
 def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
-    """Returns the contestants that are not left out and can run on the device; the first one is the baseline.
+    """Returns the systems that are not left out and can run on the device; the first one is the baseline.
 
     Args:
         names: all of them.
@@ -169,7 +161,3 @@ def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
 def count_parameters(model: nn.Module) -> int:
     """The number of parameters, shared ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _both(sizes: dict[str, Any]) -> dict[str, Any]:
-    return {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
