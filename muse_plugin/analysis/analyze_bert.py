@@ -120,11 +120,8 @@ def run(args: argparse.Namespace) -> int:
     read_corpus(reader, make_batches(encoded, args.max_tokens), [attention], padding=_FILLING, title=args.name)
     pieces = sentences[args.sentence - 1]
     read_corpus(reader, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
-    found = args.name, sites, attention.statistics
     results = [
-        *head_tables.make_results(
-            head_tables.read_heads(*found), head_tables.read_distances(*found), head_tables.read_concentration(*found)
-        ),
+        *head_tables.make_results(*head_tables.read_tables(args.name, attention)),
         *attention_map.make_results(attention_map.read_maps(args.name, sites, shown.maps, pieces, [])),
     ]
     record = {

@@ -217,22 +217,21 @@ def analyze(
     """
     name, model = analyzed.name, analyzed.model
     sites = find_sites(model) if "attention" in wanted else []
-    convolved = convolutions.find_kernel_sites(model) if "kernels" in wanted else []
     attention = AttentionObserver(sites)
-    kernel = KernelObserver([site.module for site in convolved])
+    kernel = KernelObserver(convolutions.find_kernel_sites(model) if "kernels" in wanted else [])
     direction = directions.DirectionObserver(directions.find_directions(model) if "directions" in wanted else [])
     chosen = choose_sentences(analyzed, count)
     used = [observer for observer in (attention, kernel, direction) if observer.sites]
     if used:
         read_corpus(model, Batches(analyzed, chosen, max_tokens), used, analyzed.padding, name)
-    seen = name, sites, attention.statistics
+    heads, distances, sharpness = head_tables.read_tables(name, attention)
     rows: defaultdict[str, list[Any]] = defaultdict(
         list,
         gates=convolutions.read_gates(name, model) if "gates" in wanted else [],
-        kernels=convolutions.read_kernels(name, convolved, kernel),
-        heads=head_tables.read_heads(*seen),
-        distances=head_tables.read_distances(*seen),
-        concentration=head_tables.read_concentration(*seen),
+        kernels=convolutions.read_kernels(name, kernel),
+        heads=heads,
+        distances=distances,
+        concentration=sharpness,
         allocation=allocation.read_allocation(name, model) if "allocation" in wanted else [],
         masks=directions.read_masks(name, direction.sites),
         offsets=directions.read_offsets(name, direction),
