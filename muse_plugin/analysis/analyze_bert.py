@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
         "data": {"input": str(args.input), "sentences": len(sentences), "shown_sentence": args.sentence},
         **describe_run(),
     }
-    write_results(args.output, f"Analysis of {args.name}", results, [], record)
+    write_results(args.output, f"Analysis of {args.name}", results, {}, record)
     sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 
