@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, label, name_panels, open_panels, shade
+from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, group_panels, label, open_panels, shade
 from muse_plugin.analysis.layers import iterate_parts
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.modules.attention_bias import MultiScaleWindows, Scale
@@ -54,11 +54,11 @@ def make_results(rows: Sequence[AllocationRow]) -> list[Result]:
 
 def draw(rows: Sequence[AllocationRow], path: Path) -> None:
     """Draws a bar for each layer, made of as many heads as each scale has."""
-    groups = group(rows, "model", "side")
+    groups = group_panels(rows)
     scales = sorted(group(rows, "scale"), key=lambda text: _order(_parse(text)))
     size = 1.4 + 3.6 * len(groups), 1.2 + 0.34 * max(row.layer for row in rows)
     with open_panels(path, *size, 1, len(groups)) as (_, (panels,)):
-        for axes, name, own in zip(panels, name_panels(list(groups)), groups.values(), strict=True):
+        for axes, (name, own) in zip(panels, groups, strict=True):
             starts = dict.fromkeys((row.layer for row in own), 0)
             for i, scale in enumerate(scales):
                 color = "white" if i < 0.7 * len(scales) else "black"

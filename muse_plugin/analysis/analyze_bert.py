@@ -86,11 +86,8 @@ def run(args: argparse.Namespace) -> int:
     read_corpus(reader, make_batches(encoded, args.max_tokens), [attention], padding=_FILLING, title=args.name)
     pieces = sentences[args.sentence - 1]
     read_corpus(reader, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
-    found = args.name, sites, attention.statistics
     results = [
-        *head_tables.make_results(
-            head_tables.read_heads(*found), head_tables.read_distances(*found), head_tables.read_concentration(*found)
-        ),
+        *head_tables.make_results(*head_tables.read_tables(args.name, attention)),
         *attention_map.make_results(attention_map.read_maps(args.name, sites, shown.maps, pieces, [])),
     ]
     record = {
@@ -98,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         "data": {"input": str(args.input), "sentences": len(sentences), "shown_sentence": args.sentence},
         **describe_run(),
     }
-    write_results(args.output, f"Analysis of {args.name}", results, [], record)
+    write_results(args.output, f"Analysis of {args.name}", results, {}, record)
     sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 

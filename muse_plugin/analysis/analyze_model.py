@@ -35,7 +35,7 @@ from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObse
 from muse_plugin.analysis.pooled_attention import find_pooling
 from muse_plugin.analysis.pooling_tables import WordSettings, read_tables
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.analysis.result import Missing, Result
+from muse_plugin.analysis.result import Result
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
 from muse_plugin_command.flags.analyze import MAX_TOKENS
@@ -87,18 +87,17 @@ def run(args: argparse.Namespace) -> int:
         analyze(analyzed, wanted, args.sentences, args.sentence, args.max_tokens, settings) for analyzed in models
     ]
     results, missing = combine(reports, wanted, settings)
-    for part in missing:
-        if part.name == "words" and args.words is not None:
-            raise ValueError(
-                f"--words asks for what is not there: {part.reason}; drop the flag, or name another checkpoint."
-            )
-    if args.only is not None and missing:
+    if "words" in missing and args.words is not None:
         raise ValueError(
-            f"--only {missing[0].name} asks for what is not there: {missing[0].reason}; leave it out, or name another "
-            "checkpoint."
+            f"--words asks for what is not there: {missing['words']}; drop the flag, or name another checkpoint."
+        )
+    if args.only is not None and missing:
+        name, reason = next(iter(missing.items()))
+        raise ValueError(
+            f"--only {name} asks for what is not there: {reason}; leave it out, or name another checkpoint."
         )
     if not results:
-        raise ValueError(f"nothing of {args.path} can be shown: {'; '.join(part.reason for part in missing)}.")
+        raise ValueError(f"nothing of {args.path} can be shown: {'; '.join(missing.values())}.")
     record = {
         "models": [{"name": analyzed.name, **analyzed.settings} for analyzed in models],
         "data": {"split": args.split, "sentences": reports[0].sentences, "shown_sentence": reports[0].shown},
@@ -106,8 +105,8 @@ def run(args: argparse.Namespace) -> int:
     }
     title = " and ".join(analyzed.name for analyzed in models)
     write_results(args.output, f"Analysis of {title}", results, missing, record)
-    for part in missing:
-        sys.stdout.write(f"{part.name} does not apply: {part.reason}\n")
+    for name, reason in missing.items():
+        sys.stdout.write(f"{name} does not apply: {reason}\n")
     sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 
@@ -174,22 +173,21 @@ def analyze(
     """
     name, model = analyzed.name, analyzed.model
     sites = find_sites(model) if "attention" in wanted else []
-    convolved = convolutions.find_kernel_sites(model) if "kernels" in wanted else []
     attention = AttentionObserver(sites)
-    kernel = KernelObserver([site.module for site in convolved])
+    kernel = KernelObserver(convolutions.find_kernel_sites(model) if "kernels" in wanted else [])
     direction = directions.DirectionObserver(directions.find_directions(model) if "directions" in wanted else [])
     chosen = choose_sentences(analyzed, count)
     used = [observer for observer in (attention, kernel, direction) if observer.sites]
     if used:
         read_corpus(model, Batches(analyzed, chosen, max_tokens), used, analyzed.padding, name)
-    seen = name, sites, attention.statistics
+    heads, distances, sharpness = head_tables.read_tables(name, attention)
     rows: defaultdict[str, list[Any]] = defaultdict(
         list,
         gates=convolutions.read_gates(name, model) if "gates" in wanted else [],
-        kernels=convolutions.read_kernels(name, convolved, kernel),
-        heads=head_tables.read_heads(*seen),
-        distances=head_tables.read_distances(*seen),
-        concentration=head_tables.read_concentration(*seen),
+        kernels=convolutions.read_kernels(name, kernel),
+        heads=heads,
+        distances=distances,
+        concentration=sharpness,
         allocation=allocation.read_allocation(name, model) if "allocation" in wanted else [],
         masks=directions.read_masks(name, direction.sites),
         offsets=directions.read_offsets(name, direction),
@@ -232,21 +230,21 @@ def combine(
     reports: Sequence[Report],
     wanted: Sequence[str],
     settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
-) -> tuple[list[Result], list[Missing]]:
-    """Puts the models side by side: results of what at least one of them has, and what none has.
+) -> tuple[list[Result], dict[str, str]]:
+    """Puts the models side by side: results of what at least one of them has, and why the others have none.
 
     Args:
         reports: of each model.
         wanted: names of analyses.
         settings: what is shown of words.
     """
-    results, missing = [], []
+    results: list[Result] = []
+    missing: dict[str, str] = {}
     for name in wanted:
         tables, make = _MAKERS[name]
         rows = [[row for report in reports for row in report.rows[table]] for table in tables]
         if rows[0]:
             results += make(*rows, *((settings.min_documents, settings.measure) if name == "words" else ()))
         else:
-            reasons = [report.reasons[name] for report in reports if name in report.reasons]
-            missing.append(Missing(name, reasons[0] if reasons else NOT_THERE[name]))
+            missing[name] = next((r.reasons[name] for r in reports if name in r.reasons), NOT_THERE[name])
     return results, missing

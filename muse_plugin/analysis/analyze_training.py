@@ -12,19 +12,9 @@ from typing import Any
 from muse_plugin.analysis.drawing import add_legend, label, open_grid
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result, group
-from muse_plugin.analysis.training_log import EPOCH, INNER, TrainingRow, read_run
+from muse_plugin.analysis.training_log import EPOCH, INNER, LABELS, TrainingRow, read_run
 from muse_plugin.results.figures import COLORS, MARKERS
 
-# In the order of panels, with the labels of axes.
-LABELS = {
-    "loss_bits": "loss (bits)",
-    "nll_loss_bits": "negative log-likelihood (bits)",
-    "perplexity": "perplexity",
-    "bleu": "BLEU (0 to 100)",
-    "accuracy_percent": "accuracy (%)",
-    "learning_rate": "learning rate",
-    "gradient_norm": "gradient norm",
-}
 _LOGARITHMIC = ("perplexity",)
 _COLUMNS = 3
 _MOST_MARKED = 40  # points of a line that have markers
@@ -57,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     rows = [row for path, name in zip(args.logs, names, strict=True) for row in read_run(path, name)]
     record = {"runs": [{"name": name, "log": str(path)} for path, name in zip(args.logs, names, strict=True)]}
-    write_results(args.output, "Training", [make_result(rows)], [], record)
+    write_results(args.output, "Training", [make_result(rows)], {}, record)
     sys.stdout.write(f"1 figure with its numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 

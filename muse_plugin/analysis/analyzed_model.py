@@ -96,19 +96,20 @@ def load_model(
         raise FileNotFoundError(str(error).replace("--path", flag)) from None
     overrides = {} if data is None else {"data": str(data)}
     state = read_state(checkpoint, overrides)
-    cfg = state["cfg"]
-    _check_folder(checkpoint, cfg["task"].get("data"))
-    history = state.get("optimizer_history") or [{}]
-    updates = history[-1].get("num_updates")
-    model, task = _build(checkpoint, state, overrides, cfg["task"].get("data"))
-    arch = _read_architecture(cfg["model"])
-    settings = {"checkpoint": str(path), "arch": arch, "task": str(cfg["task"]["_name"]), "updates": updates}
+    trained, task_settings = state["cfg"]["model"], state["cfg"]["task"]
+    place = task_settings.get("data")
+    model, task = _build(checkpoint, state, overrides, place)
+    # The settings of a model are a config or, for older models, a Namespace.
+    names = trained if isinstance(trained, Mapping) else vars(trained)
+    arch = str(names.get("_name") or names.get("arch"))
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
+    settings = {"checkpoint": str(path), "arch": arch, "task": str(task_settings["_name"]), "updates": updates}
     if not (hasattr(task, "predicts") or isinstance(model, FairseqEncoderDecoderModel)):
         raise ValueError(
             f"{flag} must be a model of translation or of sentences, but {checkpoint} holds {arch}, trained with "
             f"--task {settings['task']}; analyze another one."
         )
-    dataset = _load_split(task, split, cfg["task"].get("data"))
+    dataset = _load_split(task, split, place)
     if torch.cuda.is_available() and not cpu:
         model.cuda()
     analyzed = AnalyzedModel(name or arch, model.eval(), task, dataset, settings)
@@ -120,21 +121,12 @@ def load_model(
     return analyzed
 
 
-def _read_architecture(settings: Any) -> str:
-    """The name under which the model was trained; its settings are a config or, for older models, a Namespace."""
-    names = settings if isinstance(settings, Mapping) else vars(settings)
-    return str(names.get("_name") or names.get("arch"))
-
-
-def _check_folder(checkpoint: Path, data: Optional[str]) -> None:
+def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
     folder = None if data is None else Path(utils.split_paths(str(data), os.pathsep)[0])
     if folder is not None and not folder.is_dir():
         raise FileNotFoundError(
             f"the data of {checkpoint} are looked for in {folder}, which does not exist; name their folder by --data."
         )
-
-
-def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
     try:
         return build_model(checkpoint, state, overrides, data)
     except FileNotFoundError as error:
@@ -159,14 +151,7 @@ def _load_split(task: Any, split: str, data: Any) -> Any:
 
 
 def choose_sentences(analyzed: AnalyzedModel, count: int) -> list[int]:
-    """Chooses sentences spread evenly over the split; those that are too long for the model are left out before.
-
-    Args:
-        analyzed: a model and its data.
-        count: how many; all if there are fewer.
-
-    Returns:
-        Their places in the split, increasing.
+    """The places of ``count`` sentences, increasing, spread evenly over those that the model can read; all if fewer.
 
     Raises:
         ValueError: if all sentences are too long.
@@ -195,26 +180,20 @@ def choose_shown_sentence(analyzed: AnalyzedModel, indices: Sequence[int], numbe
     Raises:
         ValueError: if there is no such sentence.
     """
-    if number is not None:
-        if not 1 <= number <= len(analyzed.dataset):
-            raise ValueError(
-                f"--sentence must be the number of a sentence of the split, from 1 to {len(analyzed.dataset)}, but got "
-                f"{number}."
-            )
-        return number - 1
-    lengths = {index: int(analyzed.dataset.num_tokens(index)) for index in indices}
-    short = [index for index in indices if lengths[index] <= _LONGEST_SHOWN]
-    if short:
-        return max(short, key=lambda index: lengths[index])  # the first of the longest
-    return min(indices, key=lambda index: lengths[index])
+    if number is None:
+        lengths = {index: int(analyzed.dataset.num_tokens(index)) for index in indices}
+        short = [index for index in indices if lengths[index] <= _LONGEST_SHOWN]
+        return max(short, key=lengths.__getitem__) if short else min(indices, key=lengths.__getitem__)
+    if not 1 <= number <= len(analyzed.dataset):
+        raise ValueError(
+            f"--sentence must be the number of a sentence of the split, from 1 to {len(analyzed.dataset)}, but got "
+            f"{number}."
+        )
+    return number - 1
 
 
 def name_words(analyzed: AnalyzedModel, inputs: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """What stands at each position that encoder and decoder read, of a batch of one sentence.
-
-    Args:
-        analyzed: a model and its data.
-        inputs: arguments of the model.
+    """What stands at each position that encoder and decoder read, of ``inputs`` of one sentence.
 
     Returns:
         Words of the (first) source text, with the signs that the encoder reads around them; and those that the decoder
@@ -225,14 +204,12 @@ def name_words(analyzed: AnalyzedModel, inputs: dict[str, Any]) -> tuple[list[st
         words = [str(number) for number in range(1, len(tokens) + 1)]
     else:
         words = [str(analyzed.task.source_dictionary[token]) for token in tokens.tolist()]
-    if not analyzed.translates:
-        if hasattr(analyzed.model, "name_positions"):
-            words = analyzed.model.name_positions(words)
-        elif getattr(analyzed.model, "cls", None) is not None:
-            words = ["[CLS]", *words]
-        return words, []
-    previous = inputs["prev_output_tokens"][0].tolist()
-    return words, [str(analyzed.task.target_dictionary[token]) for token in previous]
+    if analyzed.translates:
+        previous = inputs["prev_output_tokens"][0].tolist()
+        return words, [str(analyzed.task.target_dictionary[token]) for token in previous]
+    if hasattr(analyzed.model, "name_positions"):
+        return analyzed.model.name_positions(words), []
+    return words if getattr(analyzed.model, "cls", None) is None else ["[CLS]", *words], []
 
 
 def check_same_data(first: AnalyzedModel, second: AnalyzedModel) -> None:

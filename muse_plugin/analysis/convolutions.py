@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from torch import nn
 
-from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, label, name_panels, open_panels, shade
+from muse_plugin.analysis.attention_sites import Site
+from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, group_panels, label, open_panels, shade
 from muse_plugin.analysis.layers import iterate_layers, iterate_parts
 from muse_plugin.analysis.load import KernelObserver
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.modules.gated_conv import GatedConv
-from muse_plugin.modules.kernel_weights import HeadConv, find_kernels, list_offsets
+from muse_plugin.modules.kernel_weights import find_kernels, list_offsets
 from muse_plugin.results.figures import COLORS, MARKERS
 
 _LINES = ("-", "--")
@@ -45,14 +46,6 @@ class KernelRow(NamedTuple):
     weight: float
 
 
-class KernelSite(NamedTuple):
-    """A convolution, and where it stands."""
-
-    side: str
-    layer: int
-    module: HeadConv
-
-
 def read_gates(name: str, model: nn.Module) -> list[GateRow]:
     """A row for each kernel size of every gate of the model called ``name``; none if it has no gate."""
     return [
@@ -63,20 +56,20 @@ def read_gates(name: str, model: nn.Module) -> list[GateRow]:
     ]
 
 
-def find_kernel_sites(model: nn.Module) -> list[KernelSite]:
+def find_kernel_sites(model: nn.Module) -> list[Site]:
     """Finds the convolutions with softmax-normalised kernels of a model, from the bottom."""
     return [
-        KernelSite(side, number, module)
+        Site(side, number, module.num_heads, module)
         for side, number, layer in iterate_layers(model)
         for module in find_kernels(layer)
     ]
 
 
-def read_kernels(name: str, sites: Sequence[KernelSite], observer: KernelObserver) -> list[KernelRow]:
-    """Means to rows, of the model called ``name``, whose ``sites`` the observer has watched."""
+def read_kernels(name: str, observer: KernelObserver) -> list[KernelRow]:
+    """The means of what an observer has seen of the model called ``name`` to rows."""
     return [
         KernelRow(name, site.side, site.layer, size, head, offset, weight)
-        for site, mean in zip(sites, observer.means, strict=True)
+        for site, mean in zip(observer.sites, observer.means, strict=True)
         for size, kernels in zip(mean.kernel_sizes, mean.means(), strict=True)
         for head, kernel in enumerate(kernels.tolist())
         for offset, weight in zip(list_offsets(site.module, size), kernel, strict=True)
@@ -127,14 +120,10 @@ def draw_gates(rows: Sequence[GateRow], path: Path) -> None:
 
 def draw_kernels(rows: Sequence[KernelRow], path: Path) -> None:
     """Draws a row of panels for each model and side, a panel for each kernel size, a line for each layer."""
-    groups, sizes, layers = (
-        group(rows, "model", "side"),
-        sorted(group(rows, "kernel_size_tokens")),
-        group(rows, "layer"),
-    )
+    groups, sizes, layers = group_panels(rows), sorted(group(rows, "kernel_size_tokens")), group(rows, "layer")
     size = 1.6 + 3.2 * len(sizes), 0.4 + 2.5 * len(groups)
     with open_panels(path, *size, len(groups), len(sizes)) as (_, panels):
-        for line, name, own in zip(panels, name_panels(list(groups)), groups.values(), strict=True):
+        for line, (name, own) in zip(panels, groups, strict=True):
             for axes, size in zip(line, sizes, strict=True):
                 for i, layer in enumerate(sorted(layers)):
                     found = [row for row in own if (row.layer, row.kernel_size_tokens) == (layer, size)]

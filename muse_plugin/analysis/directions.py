@@ -14,7 +14,7 @@ from torch import nn
 
 from muse_plugin.analysis.attention_sites import FORWARD, Site, find_sites
 from muse_plugin.analysis.attention_statistics import OffsetSums
-from muse_plugin.analysis.drawing import label, name_panels, open_panels
+from muse_plugin.analysis.drawing import group_panels, label, open_panels
 from muse_plugin.analysis.load import Observer, find_real
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.modules.attends import AttentionWeights, MasksDistance, watch_attention
@@ -137,10 +137,10 @@ def make_results(masks: Sequence[MaskRow], offsets: Sequence[OffsetRow]) -> list
 
 def draw_masks(rows: Sequence[MaskRow], path: Path) -> None:
     """Draws a heat map for each model and direction."""
-    groups = group(rows, "model", "direction")
+    groups = group_panels(rows, "direction")
     lowest = min((row.added_to_logit for row in rows if math.isfinite(row.added_to_logit)), default=-1.0)
     with open_panels(path, 1.4 + 3.0 * len(groups), 3.3, 1, len(groups)) as (figure, (panels,)):
-        for axes, name, own in zip(panels, name_panels(list(groups)), groups.values(), strict=True):
+        for axes, (name, own) in zip(panels, groups, strict=True):
             table = np.full((MASK_LENGTH, MASK_LENGTH), math.nan)
             for row in own:
                 if math.isfinite(row.added_to_logit):

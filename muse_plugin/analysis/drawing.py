@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import numpy as np
 
+from muse_plugin.analysis.result import group
 from muse_plugin.results.figures import GRID, open_figure
 
 LAYER_AXIS = "layer (1 = bottom)"
@@ -96,8 +97,10 @@ def label_words(words: Sequence[str], longest: int = _LONGEST_WORD) -> list[str]
     return [word.replace("$", r"\$") for word in cut]
 
 
-def name_panels(groups: Sequence[tuple[str, str]]) -> list[str]:
-    """Titles of panels, from model and side: the side, and the model where there are two; long ones in two lines."""
-    if len({model for model, _ in groups}) == 1:
-        return [side for _, side in groups]
-    return [f"{model}: {side}" if len(model) <= _LONGEST_NAME else f"{model}\n{side}" for model, side in groups]
+def group_panels(rows: Sequence[Any], side: str = "side") -> list[tuple[str, list[Any]]]:
+    """Rows by model and the column ``side``, with the title of each panel: the side, and of two models the model."""
+    alone = len(group(rows, "model")) == 1
+    return [
+        (name if alone else f"{model}: {name}" if len(model) <= _LONGEST_NAME else f"{model}\n{name}", own)
+        for (model, name), own in group(rows, "model", side).items()
+    ]

@@ -11,9 +11,10 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from muse_plugin.analysis.attention_sites import CROSS, Site
-from muse_plugin.analysis.attention_statistics import REACH, AttentionStatistics
-from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, label, name_panels, open_panels, shade, write_cells
+from muse_plugin.analysis.attention_sites import CROSS
+from muse_plugin.analysis.attention_statistics import REACH
+from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, group_panels, label, open_panels, shade, write_cells
+from muse_plugin.analysis.load import AttentionObserver
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.results.figures import COLORS, MARKERS
 
@@ -72,47 +73,33 @@ class ConcentrationRow(NamedTuple):
     largest_weight: float
 
 
-def read_heads(name: str, sites: Sequence[Site], statistics: Sequence[AttentionStatistics]) -> list[HeadRow]:
-    """Statistics of each site of the model called ``name`` to rows; see ``HeadRow``."""
-    rows = []
-    for site, found in zip(sites, statistics, strict=True):
-        distances = [math.nan] * site.heads if found.offsets is None else found.offsets.mean_distance().tolist()
-        whole = found.overall()
-        numbers = (part.tolist() for part in (whole.entropy, whole.normalized_entropy, whole.largest))
-        values = enumerate(zip(distances, *numbers, strict=True))
-        rows += [HeadRow(name, site.side, site.layer, head, *own) for head, own in values]
-    return rows
+def read_tables(
+    name: str, observer: AttentionObserver
+) -> tuple[list[HeadRow], list[DistanceRow], list[ConcentrationRow]]:
+    """What an observer has seen of the model called ``name`` to rows.
 
-
-def read_distances(name: str, sites: Sequence[Site], statistics: Sequence[AttentionStatistics]) -> list[DistanceRow]:
-    """Statistics to rows; see ``DistanceRow``.
-
-    Distances that no sentence has are left out, and so is attention to another sentence.
+    Distances that no sentence has are left out, and so are those of attention to another sentence.
     """
-    rows = []
-    for site, found in zip(sites, statistics, strict=True):
-        if found.offsets is None:
-            continue
-        reach, shares = found.offsets.reach, found.offsets.shares()
-        both = shares[:, reach:] + shares[:, : reach + 1].flip(1)
-        both[:, 0] /= 2  # the middle was counted twice
-        longest = int(both.amax(0).gt(0).nonzero().max())
-        for head, row in enumerate(both[:, : longest + 1].tolist()):
-            place = (name, site.side, site.layer, head)
-            rows += [DistanceRow(*place, distance, share) for distance, share in enumerate(row)]
-    return rows
-
-
-def read_concentration(
-    name: str, sites: Sequence[Site], statistics: Sequence[AttentionStatistics]
-) -> list[ConcentrationRow]:
-    """Statistics to rows; see ``ConcentrationRow``."""
-    rows = []
-    for site, found in zip(sites, statistics, strict=True):
-        for part in found.by_length():
-            means = (float(tensor.nanmean()) for tensor in (part.entropy, part.normalized_entropy, part.largest))
-            rows.append(ConcentrationRow(name, site.side, site.layer, part.low, part.high, part.sentences, *means))
-    return rows
+    heads: list[HeadRow] = []
+    distances: list[DistanceRow] = []
+    sharpness: list[ConcentrationRow] = []
+    for site, found in zip(observer.sites, observer.statistics, strict=True):
+        place = name, site.side, site.layer
+        means = [math.nan] * site.heads
+        if found.offsets is not None:
+            means = found.offsets.mean_distance().tolist()
+            reach, shares = found.offsets.reach, found.offsets.shares()
+            both = shares[:, reach:] + shares[:, : reach + 1].flip(1)
+            both[:, 0] /= 2  # the middle was counted twice
+            longest = int(both.amax(0).gt(0).nonzero().max())
+            for head, row in enumerate(both[:, : longest + 1].tolist()):
+                distances += [DistanceRow(*place, head, distance, share) for distance, share in enumerate(row)]
+        numbers = (part.tolist() for part in found.overall()[-3:])
+        heads += [HeadRow(*place, head, *own) for head, own in enumerate(zip(means, *numbers, strict=True))]
+        for *about, entropy, normalized, largest in found.by_length():
+            values = (float(tensor.nanmean()) for tensor in (entropy, normalized, largest))
+            sharpness.append(ConcentrationRow(*place, *about, *values))
+    return heads, distances, sharpness
 
 
 def make_results(
@@ -152,13 +139,13 @@ def make_results(
 
 def draw_heads(rows: Sequence[HeadRow], path: Path) -> None:
     """Draws a table of layers and heads for each model and side, shaded by mean distance; not of cross-attention."""
-    groups = group([row for row in rows if row.side != CROSS], "model", "side")
-    tables = [_tabulate(own) for own in groups.values()]
+    groups = group_panels([row for row in rows if row.side != CROSS])
+    tables = [_tabulate(own) for _, own in groups]
     highest = max((float(np.nanmax(table)) for table in tables if not np.isnan(table).all()), default=1.0)
     layers, heads = (max(table.shape[axis] for table in tables) for axis in (0, 1))
     size = 1.6 + (max(2.2, 0.42 * heads) + 0.6) * len(groups), 1.3 + 0.32 * layers
     with open_panels(path, *size, 1, len(groups)) as (figure, (panels,)):
-        for axes, name, table in zip(panels, name_panels(list(groups)), tables, strict=True):
+        for axes, (name, _), table in zip(panels, groups, tables, strict=True):
             image = axes.imshow(table, cmap="viridis", vmin=0, vmax=highest, aspect="auto", origin="lower")
             axes.set_xticks(range(table.shape[1]))
             axes.set_yticks(range(table.shape[0]), range(1, table.shape[0] + 1))
@@ -178,9 +165,9 @@ def _tabulate(rows: Sequence[HeadRow]) -> np.ndarray:
 
 def draw_distances(rows: Sequence[DistanceRow], path: Path) -> None:
     """Draws two panels for each model and side: heads of the lowest layer, and means over heads by layer."""
-    groups = group([row for row in rows if row.distance_tokens < REACH], "model", "side")  # which stands for all beyond
+    groups = group_panels([row for row in rows if row.distance_tokens < REACH])  # REACH stands for all beyond
     with open_panels(path, 8.2, 0.4 + 2.4 * len(groups), len(groups), 2, sharey="row") as (_, panels):
-        for (left, right), name, own in zip(panels, name_panels(list(groups)), groups.values(), strict=True):
+        for (left, right), (name, own) in zip(panels, groups, strict=True):
             layers = sorted(group(own, "layer").items())
             curves = {
                 layer: [[row.share for row in head] for head in group(found, "head").values()]

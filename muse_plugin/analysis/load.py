@@ -11,7 +11,7 @@ from tqdm import tqdm
 from muse_plugin.analysis.attention_sites import BACKWARD, CROSS, DECODER, FORWARD, Site, watch_sites
 from muse_plugin.analysis.attention_statistics import AttentionStatistics
 from muse_plugin.modules.attends import AttentionWeights
-from muse_plugin.modules.kernel_weights import HeadConv, MeanKernel, watch_kernels
+from muse_plugin.modules.kernel_weights import MeanKernel, watch_kernels
 
 _VISIBLE = {DECODER: "until", FORWARD: "before", BACKWARD: "after"}
 
@@ -82,18 +82,18 @@ class MapObserver(Observer):
 
 
 class KernelObserver(Observer):
-    """Adds up the kernels of all convolutions of a model; its sites are those of ``find_kernels``."""
+    """Adds up the kernels of all convolutions of a model; its sites are those of ``find_kernel_sites``."""
 
-    def __init__(self, sites: Sequence[HeadConv]) -> None:
+    def __init__(self, sites: Sequence[Site]) -> None:
         super().__init__(sites)
-        self.means = [MeanKernel(module) for module in sites]
+        self.means = [MeanKernel(site.module) for site in sites]
 
     def watch(self) -> AbstractContextManager[Any]:
         """See ``Observer.watch``."""
-        return watch_kernels(self.sites, self._add)
+        return watch_kernels([site.module for site in self.sites], self._add)
 
     def _add(self, number: int, kernels: Tensor, mask: Optional[Tensor]) -> None:
-        mask = self.target_padding if self.sites[number].causal else mask
+        mask = self.target_padding if self.sites[number].module.causal else mask
         self.means[number].add(kernels, find_real(mask, kernels, 2))
 
 

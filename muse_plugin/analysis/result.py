@@ -33,18 +33,6 @@ class Result(NamedTuple):
         self.drawer(self.rows, path)
 
 
-class Missing(NamedTuple):
-    """An analysis that has nothing to show.
-
-    Attributes:
-        name: its name in ``--only``.
-        reason: a clause that completes "it does not apply: ...".
-    """
-
-    name: str
-    reason: str
-
-
 def group(rows: Sequence[Any], *columns: str) -> dict[Any, list[Any]]:
     """Rows by the value of a column, or the tuple of those of several; in the order of their first occurrence."""
     groups: dict[Any, list[Any]] = {}

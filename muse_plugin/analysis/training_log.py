@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 
 from muse_plugin.files.text_streams import iterate_lines
 
-# Ours by fairseq's; other numbers, such as words per second, are passed over.
-MEASURES = {
-    "loss": "loss_bits",
-    "nll_loss": "nll_loss_bits",
-    "ppl": "perplexity",
-    "bleu": "bleu",
-    "accuracy": "accuracy_percent",
-    "lr": "learning_rate",
-    "gnorm": "gradient_norm",
+# By fairseq's name: ours, and the label of an axis. Other numbers, such as words per second, are passed over.
+_MEASURES = {
+    "loss": ("loss_bits", "loss (bits)"),
+    "nll_loss": ("nll_loss_bits", "negative log-likelihood (bits)"),
+    "ppl": ("perplexity", "perplexity"),
+    "bleu": ("bleu", "BLEU (0 to 100)"),
+    "accuracy": ("accuracy_percent", "accuracy (%)"),
+    "lr": ("learning_rate", "learning rate"),
+    "gnorm": ("gradient_norm", "gradient norm"),
 }
+LABELS = dict(_MEASURES.values())
 INNER, EPOCH = "train_inner", "train"  # means since the last line of the log, and over an epoch
 _EVENTS = "events.out.tfevents.*"
 
@@ -66,8 +67,8 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
         raise FileNotFoundError(f"--logs must name logs of fairseq-train, but {path} does not exist; check the path.")
     found: dict[tuple[str, str, int], float] = {}
     for part, updates, measure, value in _read_events(path) if path.is_dir() else _read_log(path):
-        if measure in MEASURES and math.isfinite(value):
-            found[part, MEASURES[measure], updates] = value
+        if measure in _MEASURES and math.isfinite(value):
+            found[part, _MEASURES[measure][0], updates] = value
     if not found:
         raise ValueError(
             f"--logs must name the output of fairseq-train, or a folder of its TensorBoard events, but {path} has no "

@@ -73,10 +73,9 @@ def test_gates_are_drawn_by_layer(tmp_path, drawn):
 
 def test_kernels_have_a_row_for_each_tap_and_are_drawn_as_means_over_heads(tmp_path, drawn):
     model = muse_models.built("even_decoder_kernel")
-    sites = convolutions.find_kernel_sites(model)
-    observer = KernelObserver([site.module for site in sites])
+    observer = KernelObserver(convolutions.find_kernel_sites(model))
     read_corpus(model, [pair_batch()], [observer], muse_models.PAD)
-    rows = convolutions.read_kernels("M", sites, observer)
+    rows = convolutions.read_kernels("M", observer)
     assert len(rows) == 2 * 2 * (3 + 15) + 2 * 2 * (2 + 4)
     own = [row for row in rows if row[1:4] == ("decoder", 2, 4)]
     assert [(row.head, row.offset_tokens) for row in own] == [(h, o) for h in (0, 1) for o in (-3, -2, -1, 0)]
@@ -102,11 +101,11 @@ def observed():
     model = muse_models.built("multi_scale")
     observer = AttentionObserver(find_sites(model))
     read_corpus(model, [pair_batch()], [observer], muse_models.PAD)
-    return observer.sites, observer.statistics
+    return observer
 
 
 def test_heads_have_a_row_each(observed):
-    rows = head_tables.read_heads("M", *observed)
+    rows = head_tables.read_tables("M", observed)[0]
     assert [row[:4] for row in rows] == [
         ("M", side, layer, head) for side in ("encoder", "decoder", "cross") for layer in (1, 2) for head in range(4)
     ]
@@ -114,15 +113,15 @@ def test_heads_have_a_row_each(observed):
     assert rows[0].largest_weight == 1.0
     assert rows[0].normalized_entropy == 0.0
     assert all(math.isnan(row.mean_distance_tokens) == (row.side == "cross") for row in rows)
-    third = observed[1][2]
+    third = observed.statistics[2]
     assert rows[9].mean_distance_tokens == pytest.approx(float(third.offsets.mean_distance()[1]))
     assert rows[9].entropy_bits == pytest.approx(float(third.overall().entropy[1]))
 
 
 def test_distances_are_both_directions_together_and_add_up(observed):
-    rows = head_tables.read_distances("M", *observed)
+    rows = head_tables.read_tables("M", observed)[1]
     assert {row.side for row in rows} == {"encoder", "decoder"}
-    for number, (site, statistics) in enumerate(zip(*observed, strict=True)):
+    for number, (site, statistics) in enumerate(zip(observed.sites, observed.statistics, strict=True)):
         own = [row for row in rows if (row.side, row.layer) == (site.side, site.layer)]
         if site.side == "cross":
             assert own == []
@@ -136,10 +135,10 @@ def test_distances_are_both_directions_together_and_add_up(observed):
 
 
 def test_sharpness_has_a_row_for_each_range_of_lengths(observed):
-    rows = head_tables.read_concentration("M", *observed)
+    rows = head_tables.read_tables("M", observed)[2]
     first = [row for row in rows if (row.side, row.layer) == ("encoder", 1)]
     assert [(row.shortest_tokens, row.longest_tokens, row.sentences) for row in first] == [(1, 5, 2), (6, 10, 1)]
-    part = observed[1][0].by_length()[0]
+    part = observed.statistics[0].by_length()[0]
     assert first[0].entropy_bits == pytest.approx(float(part.entropy.mean()))
     assert first[0].largest_weight == pytest.approx(float(part.largest.mean()))
     assert first[0].normalized_entropy == pytest.approx(float(part.normalized_entropy.mean()))
