@@ -15,8 +15,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
+from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.sentences import TaskOfSentences, check_sentence_task
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerConfig, MultiScaleTransformerModel
 from muse_plugin.models.muse_config import flat_flags
@@ -63,24 +63,22 @@ _SINGLE = (
 class HeadMatchFlags(FairseqDataclass):
     """Flags of the comparison. Defaults: the best row of the paper's Table 4."""
 
-    match: ChoiceEnum([*MATCHES, CLASSIC]) = _flag(  # type: ignore[valid-type]
+    match: ChoiceEnum([*MATCHES, CLASSIC]) = flag(  # type: ignore[valid-type]
         "element",
         "how heads are compared: element (a vector of [s; t; s-t; s*t]), cosine, bilinear; classic compares no heads "
         "but the final states of the classification token, by element",
     )
-    match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = _flag(  # type: ignore[valid-type]
+    match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = flag(  # type: ignore[valid-type]
         "max", "of heads, and of layers: max or concat; cosine and bilinear need concat"
     )
-    match_levels: str = _flag(
+    match_levels: str = flag(
         "all", "layers whose heads are compared: all (multi-level), last (single-level), or numbers from 0, e.g. 3,7,11"
     )
-    match_no_hierarchy: bool = _flag(False, "heads of all layers are aggregated at once instead of layer by layer")
-    match_per_layer: bool = _flag(False, "each layer has its own parameters of match and aggregation over heads")
-    match_dim: int = _flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
-    match_dropout: float = _flag(
-        0.1, "probability of dropping a channel of head vectors and hidden layers of the match"
-    )
-    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = _flag(  # type: ignore[valid-type]
+    match_no_hierarchy: bool = flag(False, "heads of all layers are aggregated at once instead of layer by layer")
+    match_per_layer: bool = flag(False, "each layer has its own parameters of match and aggregation over heads")
+    match_dim: int = flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
+    match_dropout: float = flag(0.1, "probability of dropping a channel of head vectors and hidden layers of the match")
+    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = flag(  # type: ignore[valid-type]
         "cls",
         "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
         "as published), max or mean (over words)",
@@ -142,10 +140,12 @@ class HeadWiseMatchBase(SentenceModel):
         return super().find_faults(cfg) + match_faults(cfg) + idle
 
     @classmethod
-    def check_pairs(cls, task: Any) -> None:
-        """Raises ValueError unless a task reads pairs of sentences."""
-        if not getattr(task, "pairs", False) or task.predicts == "tags":
+    def check_pairs(cls, task: Any) -> TaskOfSentences:
+        """Returns the task, or raises ValueError unless it reads pairs of sentences."""
+        task = check_sentence_task(task)
+        if not task.pairs or task.predicts == "tags":
             raise ValueError(_SINGLE)
+        return task
 
     def represent(self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None) -> Tensor:
         """See ``SentenceModel.represent``."""
@@ -245,12 +245,12 @@ def _choose_levels(sources: list[HeadSource], text: str) -> list[HeadSource]:
 class HeadWiseMatchConfig(HeadMatchFlags):
     """Flags of head-wise match on BERT."""
 
-    bert_dir: Optional[str] = _flag(
+    bert_dir: Optional[str] = flag(
         None,
         "folder of a BERT, as Hugging Face's transformers writes it: config.json and model.safetensors (or "
         "pytorch_model.bin); only for the start of a training: a checkpoint holds all of it",
     )
-    bert_sizes: Optional[str] = _flag(None, "sizes of the BERT as JSON; filled in from --bert-dir")
+    bert_sizes: Optional[str] = flag(None, "sizes of the BERT as JSON; filled in from --bert-dir")
 
 
 @register_model("head_wise_match", dataclass=HeadWiseMatchConfig)
@@ -293,15 +293,15 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
         faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
-        cls.check_pairs(task)
-        starts = not getattr(task, "loads_checkpoint", False)
+        task = cls.check_pairs(task)
+        starts = not task.loads_checkpoint
         sizes = read_bert_sizes(Path(flat.bert_dir)) if starts and flat.bert_dir else parse_bert_sizes(flat.bert_sizes)
         special, offset = _find_special(task.source_dictionary, sizes)
         model = cls(flat, BertEncoder(sizes), special, offset, task.outputs)
-        if starts and task.cfg.max_words > model.longest_text:
+        if starts and task.max_words is not None and task.max_words > model.longest_text:
             raise ValueError(
                 f"--max-words must leave room for {_FIRST} and {_LAST} among the {sizes.max_position_embeddings} "
-                f"positions of this BERT, so be at most {model.longest_text}, but got {task.cfg.max_words}."
+                f"positions of this BERT, so be at most {model.longest_text}, but got {task.max_words}."
             )
         if starts and flat.bert_dir:
             load_bert_weights(model.encoder, Path(flat.bert_dir))

@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.flag import flag as _flag
+from muse_plugin.contracts.flag import flag
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.muse import MuseEncoder, MuseModel
 from muse_plugin.models.muse_config import check_config, flat_flags, transformer_config
@@ -24,16 +24,16 @@ _ENCODER = "encoder."
 class HeadWiseMatchTranslationConfig(HeadMatchFlags):
     """Flags of head-wise match on a translation encoder."""
 
-    translation_checkpoint: Optional[str] = _flag(
+    translation_checkpoint: Optional[str] = flag(
         None,
         "checkpoint of a translation model of this package, whose encoder reads the sentences; only for the start of a "
         "training: a checkpoint holds the encoder",
     )
-    translation_flags: Optional[str] = _flag(
+    translation_flags: Optional[str] = flag(
         None, "flags of that model as JSON; filled in from --translation-checkpoint"
     )
-    freeze_encoder: bool = _flag(False, "train the comparison alone")
-    head_pooling: ChoiceEnum(["max", "mean"]) = _flag(  # type: ignore[valid-type]
+    freeze_encoder: bool = flag(False, "train the comparison alone")
+    head_pooling: ChoiceEnum(["max", "mean"]) = flag(  # type: ignore[valid-type]
         "mean", "of the outputs of a head at all words, what stands for the sentence: max or mean (over words)"
     )
 
@@ -81,9 +81,9 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
         faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
-        cls.check_pairs(task)
+        task = cls.check_pairs(task)
         state = None
-        if flat.translation_checkpoint and not getattr(task, "loads_checkpoint", False):
+        if flat.translation_checkpoint and not task.loads_checkpoint:
             state = _read(Path(flat.translation_checkpoint))
             flat.translation_flags = _describe(state, flat.translation_checkpoint)
         encoder = _build(json.loads(flat.translation_flags), task.source_dictionary)
