@@ -13,18 +13,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.analysis import attention_distance, attention_map, concentration
+from muse_plugin.analysis import attention_map, head_tables
+from muse_plugin.analysis.analyzed_model import MAX_TOKENS
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.analysis.subject import MAX_TOKENS
-from muse_plugin.files.text_streams import check_streams, iterate_lines
+from muse_plugin.files.text_streams import iterate_lines
+from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
-from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flag_checks import check_positive, check_streams
 
 DESCRIPTION = (
     "Look at the attention of a BERT, a folder as Hugging Face's transformers writes it, while it reads raw text: how "
@@ -36,7 +37,7 @@ _FILLING = 0  # any valid id
 
 
 class BertReader(nn.Module):
-    """A BERT as ``reading.py`` runs models.
+    """A BERT as ``load.py`` runs models.
 
     Args:
         encoder: the BERT.
@@ -119,12 +120,11 @@ def run(args: argparse.Namespace) -> int:
     read_corpus(reader, make_batches(encoded, args.max_tokens), [attention], padding=_FILLING, title=args.name)
     pieces = sentences[args.sentence - 1]
     read_corpus(reader, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
+    found = args.name, sites, attention.statistics
     results = [
-        *attention_distance.make_results(
-            attention_distance.read_heads(args.name, sites, attention.statistics),
-            attention_distance.read_distances(args.name, sites, attention.statistics),
+        *head_tables.make_results(
+            head_tables.read_heads(*found), head_tables.read_distances(*found), head_tables.read_concentration(*found)
         ),
-        concentration.make_result(concentration.read_concentration(args.name, sites, attention.statistics)),
         *attention_map.make_results(attention_map.read_maps(args.name, sites, shown.maps, pieces, [])),
     ]
     record = {
@@ -158,21 +158,12 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
 
 
 def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Tensor]]:
-    """Batches of sentences of similar length for ``BertReader``.
-
-    Args:
-        sentences: ids.
-        max_tokens: of a batch, padding included; a longer sentence makes a batch of its own.
-    """
-    groups: list[list[Sequence[int]]] = []
-    for sentence in sorted(sentences, key=len):
-        if not groups or len(sentence) * (len(groups[-1]) + 1) > max_tokens:
-            groups.append([])
-        groups[-1].append(sentence)
-    return [_pad(group) for group in groups]
+    """Batches of ids of similar length for ``BertReader``; ``max_tokens`` of a batch, padding included."""
+    lengths = {number: len(sentence) for number, sentence in enumerate(sentences)}
+    return [_pad([sentences[number] for number in group]) for group in length_batches.make_batches(lengths, max_tokens)]
 
 
 def _pad(group: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    longest = max(map(len, group))
-    rows = [[*sentence, *[_FILLING] * (longest - len(sentence))] for sentence in group]
-    return {"pieces": torch.tensor(rows), "lengths": torch.tensor([len(sentence) for sentence in group])}
+    lengths = [len(sentence) for sentence in group]
+    rows = [[*sentence, *[_FILLING] * (max(lengths) - len(sentence))] for sentence in group]
+    return {"pieces": torch.tensor(rows), "lengths": torch.tensor(lengths)}

@@ -3,13 +3,14 @@
 Losses are in bits, as fairseq logs them.
 """
 
+import contextlib
 import importlib
 import json
 import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from muse_plugin.files.text_streams import iterate_lines
 
@@ -116,19 +117,12 @@ def _read_json(text: str) -> tuple[str, dict[str, float]]:
 
 
 def _to_numbers(stats: dict[str, Any]) -> dict[str, float]:
+    """What is a number, of what a line says."""
     numbers = {}
     for name, value in stats.items():
-        number = _to_number(value)
-        if number is not None:
-            numbers[name] = number
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[name] = float(value)
     return numbers
-
-
-def _to_number(value: Any) -> Optional[float]:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def _read_events(folder: Path) -> Iterator[tuple[str, int, str, float]]:

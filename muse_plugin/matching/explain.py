@@ -18,14 +18,14 @@ from torch import Tensor
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.text_streams import clean_line, iterate_lines
-from muse_plugin.matching.encode import NamedSentence, add_length_arguments, check_input, read_words
+from muse_plugin.matching.encode import add_length_arguments
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
+from muse_plugin.matching.sentences import NamedSentence, read_words
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
-from muse_plugin.modules.attention_weights import find_attention, record_attention
+from muse_plugin.modules.attends import find_attention, record_attention, record_heads
 from muse_plugin.modules.head_match import HeadWiseMatch
-from muse_plugin.modules.head_outputs import record_heads
 from muse_plugin.results.figures import check_format, open_figure
-from muse_plugin_command.flag_checks import check_apart, check_positive
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: if the model has no heads to show, or the pair or a head does not exist.
     """
     check_positive(args, "line", "max_words")
-    check_input(args.input, "--input")
+    check_read_twice(args.input, "--input")
     check_format(args.output, "--output")
     for path in (args.output, args.output.with_suffix(".json")):
         check_apart(path, args.input)

@@ -43,9 +43,12 @@ def run(args: argparse.Namespace) -> int:
     """
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
-    module, _ = KINDS[args.kind]
+    work = KINDS[args.kind][0].run
     try:
-        return int(module.run(args))
+        if args.kind == "score" and args.top is not None:
+            score.check_flags(args)
+            work = search.run_all
+        return int(work(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

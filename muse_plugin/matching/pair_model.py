@@ -118,9 +118,8 @@ class PairModel:
         vectors: list[Tensor] = [torch.empty(0)] * len(sentences)
         lengths = {number: len(words) for number, words in enumerate(sentences)}
         for batch in make_batches(lengths, max_sentences=self.predictor.batch_size):
-            items = [[self.task.encode(sentences[number])] * 2 for number in batch]
+            items = [[self.task.encode(sentences[number])] for number in batch]
             dataset = self.task.build_dataset_for_inference(items, [])
-            dataset.texts = dataset.texts[:1]  # the second of a pair would only be the first again
             sample = dataset.collater([dataset[i] for i in range(len(batch))])
             if self.predictor.use_cuda:
                 sample = utils.move_to_cuda(sample)

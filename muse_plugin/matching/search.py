@@ -6,6 +6,8 @@ The query is the first sentence of each pair, the one from the corpus the second
 import argparse
 import itertools
 import logging
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional
@@ -13,30 +15,22 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import check_streams, open_output
+from muse_plugin.files.text_streams import open_output
 from muse_plugin.matching.best_matches import (
     DEFAULT_MEMORY,
     FIRST_STAGES,
-    Blocks,
     Matches,
     find_by_cosine,
     match_all,
-    plan_blocks,
     rank_candidates,
 )
-from muse_plugin.matching.encode import (
-    add_reading_arguments,
-    buffer_rows,
-    check_input,
-    iterate_sentences,
-    read_words,
-    survey_text,
-)
+from muse_plugin.matching.encode import add_reading_arguments
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
 from muse_plugin.matching.match_output import FORMATS, format_matches
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
-from muse_plugin.matching.vector_cache import VectorCache
-from muse_plugin_command.flag_checks import check_apart, check_positive
+from muse_plugin.matching.sentences import buffer_rows, iterate_sentences, read_words, survey_text
+from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
 
 logger = logging.getLogger(__name__)
 
@@ -215,7 +209,7 @@ def run(args: argparse.Namespace) -> int:
     check_apart(args.output, args.queries, args.corpus)
     is_text = not args.queries.is_dir()
     if is_text:
-        check_input(args.queries, "--queries")
+        check_read_twice(args.queries, "--queries")
     else:
         _refuse_reading_flags(args)
     model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
@@ -227,10 +221,29 @@ def run(args: argparse.Namespace) -> int:
         queries = read_cache(cache, finder.blocks.queries)
     else:
         queries = encode_queries(model, args.queries, args.ids, args.long_texts, finder.blocks.queries)
+    start = time.perf_counter()
     with open_output(args.output) as sink:
-        finder.write(queries, sink, args.format)
+        count = finder.write(queries, sink, args.format)
+    if args.first_stage == "none":
+        report_speed(count * len(corpus), time.perf_counter() - start)
     model.predictor.report_unknown_words()
     return 0
+
+
+def run_all(args: argparse.Namespace) -> int:
+    """The body of ``muse-plugin match score --all --top``: a search for each sentence of the first cache.
+
+    Args:
+        args: the flags declared by ``score.add_arguments``.
+    """
+    reading = {"ids": False, "max_words": None, "long_texts": None}
+    stages = {"first_stage": "none", "candidates": None}
+    return run(argparse.Namespace(**{**vars(args), **reading, **stages, "queries": args.first, "corpus": args.second}))
+
+
+def report_speed(pairs: int, seconds: float) -> None:
+    """Says how many pairs were scored."""
+    tqdm.write(f"scored {pairs:,} pairs in {seconds:.1f} s: {pairs / seconds:,.0f} per second.", file=sys.stderr)
 
 
 def _refuse_reading_flags(args: argparse.Namespace) -> None:
@@ -260,7 +273,7 @@ def encode_queries(
         rows: most sentences of a block.
 
     Raises:
-        ValueError: see ``encode.survey_text``.
+        ValueError: see ``sentences.survey_text``.
     """
     refuse = model.predictor.refuses(long_texts)
     survey_text(model, source, with_ids, refuse)

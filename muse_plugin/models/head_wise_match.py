@@ -28,9 +28,9 @@ from muse_plugin.models.sentence_transformer import (
     SentenceTransformerConfig,
     SentenceTransformerModel,
 )
+from muse_plugin.modules.attends import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
-from muse_plugin.modules.head_outputs import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens
 from muse_plugin.pretrained.bert_weights import (
     load_bert_weights,

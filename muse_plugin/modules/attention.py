@@ -6,6 +6,7 @@ and value matrices, and W^O, are slices of the layer's fused projections.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -13,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from muse_plugin.modules.attention_bias import AttentionBias, count_silent_heads
+from muse_plugin.modules.attends import CROSS, SELF, AttentionWeights, HeadSource, weigh_windows
+from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
 from muse_plugin.modules.padding_mask import Padding
 from muse_plugin.ops.window_attention import Windows, window_attention
@@ -103,6 +105,13 @@ def attend(
     return torch.matmul(noisy.to(value.dtype), value), weights
 
 
+def weigh(query: Tensor, key: Tensor, bias: Tensor | None = None, causal: bool = False) -> Tensor:
+    """The weights of ``attend`` alone, shape (B, H, T, S); arguments as there."""
+    weights = attend(query, key, key, bias=bias, causal=causal, need_weights=True)[1]
+    assert weights is not None
+    return weights
+
+
 class SelfAttention(Branch):
     """Self-attention branch: W^Q, W^K, W^V are slices "query", "key", "value" of the layer's input projection.
 
@@ -117,6 +126,7 @@ class SelfAttention(Branch):
     """
 
     group = "self"
+    attends_to = SELF
     output_gain = math.sqrt(3.0)
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: AttentionBias | None = None) -> None:
@@ -135,10 +145,7 @@ class SelfAttention(Branch):
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; keys at padding are ignored."""
-        value = split_heads(projected["value"], self.num_heads)
-        # Heads that see nothing but their own word may have neither queries nor keys, see ``fold``.
-        width = value.shape[-1]
-        query, key = (split_heads(projected[name], projected[name].shape[-1] // width) for name in ("query", "key"))
+        query, key, value = self._split(projected)
         dropout = self.dropout if self.training else 0.0
         if self.bias is None:
             bias = _bias_of(context.key_padding, query.dtype)
@@ -147,6 +154,27 @@ class SelfAttention(Branch):
         windows = self.describe(self.bias, context, key)
         out = window_attention(query, key, value, windows, context.key_padding_mask, dropout, self.window_backend)
         return merge_heads(out)
+
+    def _split(self, projected: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T or S, D)."""
+        value = split_heads(projected["value"], self.num_heads)
+        # Heads that see nothing but their own word may have neither queries nor keys, see ``fold``.
+        width = value.shape[-1]
+        query, key = (split_heads(projected[name], projected[name].shape[-1] // width) for name in ("query", "key"))
+        return query, key, value
+
+    def weigh_attention(self, projected: Mapping[str, Tensor], context: LayerContext) -> AttentionWeights:
+        """See ``Attends.weigh_attention``."""
+        query, key, value = self._split(projected)
+        mask = context.key_padding_mask
+        if self.bias is not None:
+            return weigh_windows(query, key, value, self.describe(self.bias, context, key), mask)
+        bias = None if mask is None else padding_bias(mask, query.dtype)
+        return AttentionWeights(weigh(query, key, bias, context.causal), mask)
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
 
     def describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
         """What heads may see of the sentences in ``context``, whose keys are ``key``, shape (B, H, S, D)."""
@@ -163,10 +191,10 @@ class SelfAttention(Branch):
 
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
         """See ``Branch.fold``: the first heads that see nothing but their own word need no queries and keys."""
-        silent = 0 if self.bias is None else count_silent_heads(self.bias, self.num_heads)
-        if silent == 0:
+        identity_heads = 0 if self.bias is None else count_identity_heads(self.bias, self.num_heads)
+        if identity_heads == 0:
             return {}
-        start = silent * (self.output_size // self.num_heads)
+        start = identity_heads * (self.output_size // self.num_heads)
         return {name: (rows[name][0][start:], rows[name][1][start:]) for name in ("query", "key")}
 
     def extra_repr(self) -> str:
@@ -191,6 +219,7 @@ class CrossAttention(Branch):
     """
 
     group = "cross"
+    attends_to = CROSS
     output_gain = math.sqrt(3.0)
 
     def __init__(self, embed_dim: int, num_heads: int, encoder_dim: int, dropout: float = 0.0) -> None:
@@ -234,6 +263,19 @@ class CrossAttention(Branch):
             weights = weights.transpose(0, 1)  # (H, sentences, B / sentences * T, S)
             context.attention_weights = weights.reshape(self.num_heads, batch, length, -1)
         return merge_heads(out).reshape(batch, length, width)
+
+    def weigh_attention(self, projected: Mapping[str, Tensor], context: LayerContext) -> AttentionWeights:
+        """See ``Attends.weigh_attention``; rows of a beam share the padding of their sentence."""
+        asked = dataclasses.replace(context, need_weights=True, attention_weights=None)
+        self.forward(projected, asked)
+        assert asked.attention_weights is not None
+        weights = asked.attention_weights.transpose(0, 1)  # (B, H, T, S)
+        mask = context.encoder_padding_mask
+        return AttentionWeights(weights, None if mask is None else mask.repeat_interleave(len(weights) // len(mask), 0))
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
 
     def _encoder_keys_and_values(self, context: LayerContext) -> tuple[Tensor, Tensor]:
         """Keys and values, each (sentences, S, C): projected once per sentence, then kept in the cache."""

@@ -13,7 +13,7 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.analysis.attention_sites import CROSS, find_sites
-from muse_plugin.analysis.gates import GateRow, read_gates
+from muse_plugin.analysis.convolutions import GateRow, read_gates
 from muse_plugin.analysis.layers import SIDES
 from muse_plugin.analysis.load import MapObserver, read_corpus
 from muse_plugin.files.text_streams import clean_line

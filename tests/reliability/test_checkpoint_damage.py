@@ -104,7 +104,7 @@ DAMAGES = {
 
 
 def warnings(caplog):
-    return [record.getMessage() for record in caplog.records if "fairseq_repairs.damaged" in record.name]
+    return [record.getMessage() for record in caplog.records if "fairseq_repairs.resuming" in record.name]
 
 
 @pytest.mark.parametrize("kind", DAMAGES)

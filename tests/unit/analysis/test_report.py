@@ -31,7 +31,7 @@ def make_result(rows=ROWS, name="words"):
         f"Words {EVIL}",
         f"What is <b>seen</b> {EVIL}",
         rows,
-        lambda path: path.write_bytes(b"PNG" + name.encode()),
+        lambda rows, path: path.write_bytes(b"PNG" + name.encode()),
     )
 
 

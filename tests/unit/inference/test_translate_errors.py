@@ -135,7 +135,7 @@ def test_other_settings_do_not_go_on(unfinished):
         "made with --beam 5 (now 4) and --lenpen 1.0 (now 0.5) and --max-tokens 4000 (now 400) and --batch-size 64"
     )
     with pytest.raises(
-        FileExistsError, match=re.escape(message) + r".*; give --restart to begin anew, or name another"
+        FileExistsError, match=re.escape(message) + r".*; give --restart to begin again, or name another"
     ):
         translate.run(parse(*unfinished, *flags))
 

@@ -10,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close
 from support.view_models import ENGLISH, GATED, GERMAN, MAX_SOURCE_POSITIONS, make_model_folder
 
-from muse_plugin.analysis.gates import read_gates
+from muse_plugin.analysis.convolutions import read_gates
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.inference import translate
 from muse_plugin.text.text_pipeline import TextPipeline
