@@ -39,11 +39,11 @@ class ModelOfSentences(Protocol):
 
     Attributes:
         has_heads: whether it pools by heads that attend to words.
-        kept_flags: flags that the model filled in from files; the task stores them: a checkpoint needs no files.
+        remembered: settings read from files, by the name of their field (``flag.remembered``) in the model's config.
     """
 
     has_heads: bool
-    kept_flags: dict[str, Any]
+    remembered: dict[str, Any]
 
 
 def check_sentence_task(task: Any) -> TaskOfSentences:

@@ -63,7 +63,7 @@ class SentenceModel(BaseFairseqModel):
         pairs: the input is two sentences.
 
     Attributes:
-        kept_flags: flags that the model filled in from files; the task stores them: a checkpoint needs no files.
+        remembered: settings read from files, which the task stores: a checkpoint needs no files.
 
     Raises:
         ValueError: if a tagger is given pairs, or a conditional random field has no tags.
@@ -82,7 +82,7 @@ class SentenceModel(BaseFairseqModel):
         pairs: bool = False,
     ) -> None:
         super().__init__()
-        self.kept_flags: dict[str, Any] = {}
+        self.remembered: dict[str, Any] = {}
         self.embedder = embedder
         self.encoder = encoder
         self.cls: Optional[nn.Parameter] = None

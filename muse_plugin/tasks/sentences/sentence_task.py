@@ -207,9 +207,8 @@ class SentenceTask(FairseqTask):
         self.loads_checkpoint = from_checkpoint
         model = super().build_model(cfg, from_checkpoint)
         self.has_heads = isinstance(model, ModelOfSentences) and model.has_heads
-        kept = model.kept_flags if isinstance(model, ModelOfSentences) else {}
         with open_dict(cfg) if isinstance(cfg, DictConfig) else nullcontext():
-            for name, value in kept.items():
+            for name, value in model.remembered.items() if isinstance(model, ModelOfSentences) else ():
                 setattr(cfg, name, value)
         return model
 
