@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from fairseq import utils
+from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 from tqdm import tqdm
 
@@ -30,6 +31,7 @@ from muse_plugin.inference.streaming import (
     resume,
     run_until_stopped,
 )
+from muse_plugin.tasks.sentences.sentence_task import SentenceTask
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
@@ -197,7 +199,7 @@ def load_sentence_model(
     checkpoint = find_checkpoint(Path(path))
     overrides = {} if data is None else {"data": str(data)}
     state = read_state(checkpoint, overrides)
-    if not str(state["cfg"]["task"]["_name"]).startswith(("muse_sentence", "muse_sequence", "head_wise")):
+    if not issubclass(TASK_REGISTRY.get(state["cfg"]["task"]["_name"], object), SentenceTask):
         raise ValueError(
             f"this command needs a model of sentences, but {checkpoint} was trained with --task "
             f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
@@ -365,9 +367,7 @@ class Predictor:
             FileNotFoundError: if the data have no such split.
             ValueError: if its parts do not fit each other, or a text is too long and such are refused.
         """
-        self.task.cfg.max_words = self.max_words or sys.maxsize
-        self.task.cfg.long_texts = self.long_texts
-        dataset = self.task.load_dataset(split)
+        dataset = self.task.load_dataset(split, max_words=self.max_words or sys.maxsize, long_texts=self.long_texts)
         answers = [Answer()] * len(dataset)
         batches = make_batches(dict(enumerate(dataset.sizes.tolist())), max_sentences=self.batch_size)
         for indices in tqdm(batches, unit=" batches", disable=None):

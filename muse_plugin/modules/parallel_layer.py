@@ -8,7 +8,7 @@ it in one residual sum, followed by one layer norm. A branch is a class in ``att
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -206,6 +206,16 @@ class ParallelLayer(InferenceForm):
             total = result if total is None else total + result
         assert total is not None
         return total
+
+    def parameters_after(self, path: Sequence[str]) -> list[nn.Parameter]:
+        """The parameters that the branch ``path`` leads to, ["branches", its name, ...], does not depend on."""
+        parts = [branch for name, branch in self.branches.items() if name != path[1]]
+        if not self.normalize_before:
+            parts.append(self.layer_norm)
+        later = [self.out_proj_weight, self.out_proj_bias, *(p for part in parts for p in part.parameters())]
+        if not self.branches[path[1]].projections:  # it reads the layer's input itself
+            later += [self.in_proj_weight, self.in_proj_bias]
+        return later
 
     def pack(self) -> _PackedProjections:
         """See ``InferenceForm``; also folds what branches can fold into the input projection."""
