@@ -12,17 +12,16 @@ case; it is still read.
 """
 
 import hashlib
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.text_streams import clean_line
-from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding
+from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, learn_codes
 from muse_plugin.text.moses_words import MosesWords
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SentencePieces, join_pieces, learn_pieces
 
@@ -30,7 +29,7 @@ FILE_NAME = "text_pipeline.json"
 FORMAT_VERSION = 2
 TOKENIZERS = ("none", "moses")
 SUBWORDS = ("none", "subword-nmt", "sentencepiece")
-LEARNABLE = ("none", "bpe", "sentencepiece", "sentencepiece-bpe")  # what ``learn`` can learn
+LEARNABLE = ("none", "bpe", "sentencepiece", "sentencepiece:unigram", "sentencepiece:bpe")
 
 # Larger files are none of ours: a model of SentencePiece has a few megabytes.
 _LARGEST_SETTINGS = 1 << 20  # bytes
@@ -95,6 +94,23 @@ class LanguageSettings:
         tokenize = self.tokenizer == "moses"
         return MosesWords(self.lang, self.lower_case, self.normalize, tokenize, self.aggressive_hyphens)
 
+    def make_pieces(self, content: bytes, where: str) -> Union[BytePairEncoding, SentencePieces, None]:
+        """Returns what cuts words into subwords; None if nothing does.
+
+        Args:
+            content: of the file of the subwords.
+            where: what to call it in messages.
+
+        Raises:
+            TextPipelineError: if ``content`` is none of its kind.
+        """
+        try:
+            if self.subwords == "subword-nmt":
+                return BytePairEncoding(content.decode("utf-8", errors="replace"), where)
+            return SentencePieces(content, where) if self.subwords == "sentencepiece" else None
+        except ValueError as error:
+            raise TextPipelineError(str(error)) from error
+
 
 class _Language:
     """Encodes and decodes text of one language."""
@@ -102,14 +118,7 @@ class _Language:
     def __init__(self, settings: LanguageSettings, content: bytes, where: str) -> None:
         self._subwords = settings.subwords
         self._words = settings.make_words()
-        self._pieces: Union[BytePairEncoding, SentencePieces, None] = None
-        try:
-            if settings.subwords == "subword-nmt":
-                self._pieces = BytePairEncoding(content.decode("utf-8", errors="replace"), where)
-            elif settings.subwords == "sentencepiece":
-                self._pieces = SentencePieces(content, where)
-        except ValueError as error:
-            raise TextPipelineError(str(error)) from error
+        self._pieces = settings.make_pieces(content, where)
         self._detokenizer = None
         if settings.detokenize:
             from sacremoses import MosesDetokenizer
@@ -201,30 +210,20 @@ class TextPipeline:
             size: merges of byte-pair encoding or pieces of SentencePiece to learn at most, at least 1; fewer are found
                 in a very small text.
             lower_case: whether both languages are lower-cased.
-            subwords: ``bpe`` (subword-nmt), ``sentencepiece`` (its unigram model), ``sentencepiece-bpe`` or ``none``.
+            subwords: see ``learn_subwords``.
             tokenizer: ``moses``, with its normalisation of punctuation, or ``none``, without.
 
         Raises:
             ValueError: if ``size`` is below 1, a choice is unknown, or the text is too small to learn from.
         """
-        if subwords not in LEARNABLE:
-            raise ValueError(f"subwords must be one of {', '.join(LEARNABLE)}, but got {subwords!r}; choose one.")
         moses = tokenizer == "moses"
-        kind = {"bpe": "subword-nmt", "none": "none"}.get(subwords, "sentencepiece")
         source, target = (
-            LanguageSettings(lang, moses, tokenizer, False, lower_case, moses, kind)
+            LanguageSettings(lang, moses, tokenizer, False, lower_case, moses, kind_of(subwords))
             for lang in (source_lang, target_lang)
         )
         texts = ((source.make_words(), source_lines), (target.make_words(), target_lines))
         words = (words_of(line) for words_of, lines in texts for line in lines)
-        if subwords == "bpe":
-            content = _learn_codes(words, size).encode("utf-8")
-        elif subwords == "none":
-            content = b""
-        else:
-            model_type = "bpe" if subwords == "sentencepiece-bpe" else "unigram"
-            content = learn_pieces((" ".join(line) for line in words), size, model_type)
-        return cls(source, target, content)
+        return cls(source, target, learn_subwords(subwords, words, size))
 
     def encode_source(self, line: str) -> str:
         """Raw source text to space-separated tokens on one line; an empty or blank line gives an empty string."""
@@ -282,26 +281,38 @@ class TextPipeline:
         return cls(sides[0], sides[1], contents[0], contents[1], (places[0], places[1]))
 
 
-def _learn_codes(lines: Iterator[list[str]], num_merges: int) -> str:
-    """The content of a codes file of subword-nmt, learned on lines of words."""
-    from subword_nmt.learn_bpe import learn_bpe
+def kind_of(subwords: str) -> str:
+    """The setting ``subwords`` of a language whose subwords were learned as ``learn_subwords`` was told.
 
-    if num_merges < 1:
-        raise ValueError(f"the number of merges must be at least 1, but got {num_merges}; 1000 to 40000 are usual.")
-    counts: dict[str, int] = {}
-    for words in lines:
-        for word in words:
-            counts[word] = counts.get(word, 0) + 1
-    if not any(count > 1 and len(word) > 1 for word, count in counts.items()):
-        raise ValueError(
-            f"learning BPE needs words that occur more than once, but got {len(counts)} distinct words and none "
-            "of them repeats; give the whole training text."
-        )
-    codes = io.StringIO()
-    # The order of equally frequent pairs depends on the order of the words: sorted, the result is reproducible.
-    vocabulary = [f"{word} {count}" for word, count in sorted(counts.items())]
-    learn_bpe(vocabulary, codes, num_merges, is_dict=True)
-    return codes.getvalue()
+    Raises:
+        ValueError: if ``subwords`` is none of ``LEARNABLE``.
+    """
+    if subwords not in LEARNABLE:
+        raise ValueError(f"subwords must be one of {', '.join(LEARNABLE)}, but got {subwords!r}; choose one.")
+    return "subword-nmt" if subwords == "bpe" else subwords.partition(":")[0]
+
+
+def learn_subwords(subwords: str, lines: Iterable[list[str]], size: int) -> bytes:
+    """Learns subwords on training text.
+
+    Args:
+        subwords: ``bpe`` (subword-nmt), ``sentencepiece`` (its unigram model, also ``sentencepiece:unigram``),
+            ``sentencepiece:bpe`` or ``none``.
+        lines: the words of each line.
+        size: merges or pieces at most.
+
+    Returns:
+        The content of the file of the subwords; nothing for ``none``.
+
+    Raises:
+        ValueError: if ``size`` is below 1, ``subwords`` is unknown, or the text is too small to learn from.
+    """
+    kind, _, model_type = subwords.partition(":")
+    if kind_of(subwords) == "none":
+        return b""
+    if kind == "bpe":
+        return learn_codes(lines, size)
+    return learn_pieces((" ".join(words) for words in lines), size, model_type or "unigram")
 
 
 def _read_subwords(place: Path, path: Path, side: Mapping[str, Any]) -> bytes:

@@ -50,7 +50,7 @@ class Inspector:
 
         Args:
             path: a checkpoint, or a folder with one.
-            data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
+            data: the folder of the dictionaries and the text pipeline; None: see ``Translator.load``.
             nbest: see the class.
             **settings: of ``Translator``.
 

@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="DIR",
-        help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
+        help=f"the folder of the dictionaries and {FILE_NAME} (default: that of the checkpoint or, if there is none in "
+        "it, of the training data)",
     )
     parser.add_argument("--port", type=int, default=8000, help="port; 0 for any that is free (default: 8000)")
     parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")

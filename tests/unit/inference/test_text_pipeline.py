@@ -49,7 +49,7 @@ def pieces():
     return TextPipeline.learn("de", "en", GERMAN, ENGLISH, 60, subwords="sentencepiece", tokenizer="none")
 
 
-@pytest.fixture(scope="module", params=["bpe", "sentencepiece", "sentencepiece-bpe"])
+@pytest.fixture(scope="module", params=["bpe", "sentencepiece", "sentencepiece:bpe"])
 def moses_pipeline(request):
     return TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=60, subwords=request.param)
 

@@ -107,7 +107,7 @@ def is_allowed(rules: Floor, room: str, name: str, package: str, relative: Path)
     if top == "triton" and room == "ops":
         return relative.stem.endswith("_triton")  # kernels have files of their own
     if top == COMMAND:
-        return room == "cli" or rest.split(".")[0] in ("flag_checks", "flag_suggestions")
+        return room == "cli" or rest.split(".")[0] in ("flag_checks", "flag_suggestions", "flags")
     return rules.others is None or top in rules.others
 
 
