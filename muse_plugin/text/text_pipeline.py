@@ -269,7 +269,7 @@ class TextPipeline:
         if not path.is_file():
             raise FileNotFoundError(
                 f"the text pipeline {path} does not exist; copy {FILE_NAME} and {CODES_NAME} from the folder of the "
-                "training data, or make both with TextPipeline.learn(...).save(folder)."
+                "training data, or name that folder by --data; 'muse-plugin prepare-translation' makes both."
             )
         stored = _read_settings(path)
         sides, contents, places = [], [], []
