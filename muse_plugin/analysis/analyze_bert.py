@@ -18,7 +18,7 @@ from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.subject import MAX_TOKENS
-from muse_plugin.files.text_streams import check_streams, iterate_lines
+from muse_plugin.files.lines import check_streams, iterate_stream
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
@@ -150,7 +150,7 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
         ValueError: if there is no sentence.
     """
     with path.open("rb") as file:
-        lines = (cutter.split(text) for text, _ in iterate_lines(file))
+        lines = (cutter.split(text) for text, _ in iterate_stream(file))
         sentences = [[_FIRST, *pieces[: longest - 2], _LAST] for pieces in itertools.islice(filter(None, lines), count)]
     if not sentences:
         raise ValueError(f"--input must have a sentence, but {path} has none.")

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import check_streams, iterate_lines, open_input, open_output
+from muse_plugin.files.lines import check_streams, iterate_stream, open_input, open_output
 from muse_plugin.inference.resumable_output import PartialOutput
 from muse_plugin_command.flag_checks import check_apart
 
@@ -109,7 +109,7 @@ class LineRun:
         self.lines = done
 
     def __iter__(self) -> Iterator[list[Line]]:
-        numbered = enumerate(iterate_lines(self._stream, self.lines + 1), start=self.lines + 1)
+        numbered = enumerate(iterate_stream(self._stream, self.lines + 1), start=self.lines + 1)
         lines = (Line(number, *line) for number, line in numbered)
         while buffer := list(itertools.islice(lines, self._buffer_size)):
             for line in buffer:

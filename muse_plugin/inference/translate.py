@@ -18,7 +18,7 @@ from torch import Tensor
 from muse_plugin import __version__
 from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
 from muse_plugin.checkpoints.model_loading import build_model, read_state
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (

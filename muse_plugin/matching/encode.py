@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import clean_line, iterate_lines
+from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.inference.predict import LONG_TEXTS
 from muse_plugin.matching.cache_writer import CacheWriter, check_folder
 from muse_plugin.matching.pair_model import PairModel, add_model_arguments
@@ -256,7 +256,7 @@ def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iter
         ValueError: if a line has no id, or one that no cache can hold.
     """
     with source.open("rb") as file:
-        for number, (text, is_valid) in enumerate(iterate_lines(file), start=1):
+        for number, (text, is_valid) in enumerate(iterate_stream(file), start=1):
             if warns and not is_valid:
                 logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
             if not with_ids:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import check_streams, open_output
+from muse_plugin.files.lines import check_streams, open_output
 from muse_plugin.matching.best_matches import (
     DEFAULT_MEMORY,
     FIRST_STAGES,

@@ -25,7 +25,7 @@ from fairseq import options
 from fairseq.data import indexed_dataset
 from tqdm import tqdm
 
-from muse_plugin.files.text_files import iterate_lines
+from muse_plugin.files.lines import iterate_lines
 from muse_plugin.preparation.output_folder import build_folder, list_data
 from muse_plugin.preparation.parallel_map import map_in_order
 from muse_plugin.preparation.preparation import parse_part

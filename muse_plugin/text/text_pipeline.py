@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line
 from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, learn_codes
 from muse_plugin.text.moses_words import MosesWords
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SentencePieces, join_pieces, learn_pieces

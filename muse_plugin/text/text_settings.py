@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line
 from muse_plugin.text.byte_pair_encoding import CODES_NAME, BytePairEncoding
 from muse_plugin.text.moses_words import HARMLESS, MosesWords
 from muse_plugin.text.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME, PieceRules, WordPieces

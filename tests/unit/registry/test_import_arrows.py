@@ -32,7 +32,7 @@ FLOORS = {
     "results": floor("files", "torch matplotlib"),
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
-    "pretrained": floor("modules"),
+    "pretrained": floor("files modules"),
     "models": floor("modules ops pretrained"),
     "tasks": floor("text"),
     "criterions": floor("ops"),
