@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_settings import FILE_NAME, TextSettingsError, load_text_settings
+from muse_plugin.text.text_settings import FILE_NAME, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
 
 # What a data set may hold, whoever made it; a folder with anything else is never replaced.
@@ -37,7 +37,7 @@ def check_output(output: Path, arguments: Mapping[str, Any], overwrite: bool) ->
         return
     try:
         earlier = load_text_settings(output).arguments
-    except (FileNotFoundError, TextSettingsError) as error:
+    except (FileNotFoundError, ValueError) as error:
         raise FileExistsError(
             f"--output must name a new or an empty folder, but {output} holds {', '.join(names[:3])} and no "
             f"{FILE_NAME} that says how they were made; name another folder or give --overwrite."
