@@ -17,7 +17,7 @@ from muse_plugin.analysis import attention_map, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.files.text_streams import iterate_lines
+from muse_plugin.files.lines import iterate_stream
 from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
@@ -113,7 +113,7 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
         ValueError: if there is no sentence.
     """
     with path.open("rb") as file:
-        lines = (cutter.split(text) for text, _ in iterate_lines(file))
+        lines = (cutter.split(text) for text, _ in iterate_stream(file))
         sentences = [[_FIRST, *pieces[: longest - 2], _LAST] for pieces in itertools.islice(filter(None, lines), count)]
     if not sentences:
         raise ValueError(f"--input must have a sentence, but {path} has none.")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from muse_plugin.files.text_streams import iterate_lines
+from muse_plugin.files.lines import iterate_stream
 
 # By fairseq's name: ours, and the label of an axis. Other numbers, such as words per second, are passed over.
 _MEASURES = {
@@ -80,7 +80,7 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
 
 def _read_log(path: Path) -> Iterator[tuple[str, int, str, float]]:
     with path.open("rb") as file:
-        for line, _ in iterate_lines(file):
+        for line, _ in iterate_stream(file):
             part, stats = _read_line(line)
             updates = stats.pop("num_updates", None)
             if updates is not None:

@@ -37,7 +37,7 @@ from muse_plugin.evaluation.text_forms import (
     remove_subwords,
 )
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_apart
 from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC, DEFAULT_RESAMPLES, DEFAULT_SEED

@@ -15,7 +15,7 @@ from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.bio_tags import is_bio_tag
 from muse_plugin_command.flag_checks import check_apart

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from muse_plugin import __version__
 from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
-from muse_plugin.files.text_streams import open_output
+from muse_plugin.files.lines import open_output
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (

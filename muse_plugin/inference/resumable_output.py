@@ -24,7 +24,6 @@ from muse_plugin.files.locks import take_lock
 
 FORMAT_VERSION = 2
 _BLOCK_BYTES = 1 << 20
-_LONGEST_STATE = 1 << 20  # bytes; it has some hundred
 _NOTHING = hashlib.sha256().hexdigest()
 _WAY_OUT = "give --restart to begin again, or name another --output"
 
@@ -274,7 +273,7 @@ def _read_state(path: Path) -> Optional[State]:
         return None
     kinds: dict[str, Any] = {entry.name: dict if entry.name == "made_by" else entry.type for entry in fields(State)}
     with contextlib.suppress(ValueError):  # whatever is wrong with it, the way out is the same
-        state = State(**read_versioned(path, FORMAT_VERSION, kinds, _WAY_OUT, _LONGEST_STATE))
+        state = State(**read_versioned(path, FORMAT_VERSION, kinds, _WAY_OUT))
         if min(state.lines, state.input_bytes, state.output_bytes) >= 0:
             return state
     raise ValueError(

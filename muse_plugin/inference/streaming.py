@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Generic, NamedTuple, Optional, TypeVar
 
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import iterate_lines, open_input, open_output
+from muse_plugin.files.lines import iterate_stream, open_input, open_output
 from muse_plugin.inference.resumable_output import PartialOutput
 from muse_plugin_command.flag_checks import check_apart, check_streams
 
@@ -109,7 +109,7 @@ class Run(Generic[Item]):
 
 def _read_lines(stream: BinaryIO, done: int = 0) -> Iterator[Line]:
     """Yields the lines of a stream, numbered from ``done`` + 1; warns of those that are not UTF-8."""
-    for number, (text, is_valid) in enumerate(iterate_lines(stream, done + 1), start=done + 1):
+    for number, (text, is_valid) in enumerate(iterate_stream(stream, done + 1), start=done + 1):
         if not is_valid:
             logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
         yield Line(number, text, is_valid)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line, iterate_lines
+from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.sentences import NamedSentence, read_words
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _read_pair(path: Path, number: int) -> list[str]:
     with path.open("rb") as file:
-        line = next(itertools.islice(iterate_lines(file), number - 1, number), None)
+        line = next(itertools.islice(iterate_stream(file), number - 1, number), None)
     if line is None:
         raise ValueError(f"--line must be a line of --input, but {path} has fewer than {number} lines.")
     texts = [clean_line(text) for text in line[0].split("\t")]

@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line, iterate_lines, open_output
+from muse_plugin.files.lines import clean_line, iterate_stream, open_output
 from muse_plugin.matching.match_output import format_pair
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.search import report_speed
@@ -147,7 +147,7 @@ def iterate_pairs(source: Path) -> Iterator[tuple[int, str, str]]:
         ValueError: if there are not two.
     """
     with source.open("rb") as file:
-        for number, (line, _) in enumerate(iterate_lines(file), start=1):
+        for number, (line, _) in enumerate(iterate_stream(file), start=1):
             columns = [clean_line(column) for column in line.split("\t")]
             if len(columns) != 2 or not all(columns):
                 raise ValueError(

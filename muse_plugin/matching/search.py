@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import open_output
+from muse_plugin.files.lines import open_output
 from muse_plugin.matching.best_matches import (
     Matches,
     find_by_cosine,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from muse_plugin.files.text_streams import clean_line, iterate_lines
+from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.vector_cache import LONGEST_ID
 
@@ -101,7 +101,7 @@ def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iter
         ValueError: if a line has no id, or one that no cache can hold.
     """
     with source.open("rb") as file:
-        for number, (text, is_valid) in enumerate(iterate_lines(file), start=1):
+        for number, (text, is_valid) in enumerate(iterate_stream(file), start=1):
             if warns and not is_valid:
                 logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
             if not with_ids:

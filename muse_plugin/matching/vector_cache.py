@@ -32,7 +32,6 @@ LONGEST_ID = 1 << 20  # bytes
 # What else a cache may hold: indexes of it, and what a killed program left of a file it was writing.
 INDEX_PREFIX = "index-"
 _HOW = "name a folder that muse-plugin match encode made"
-_LONGEST_META = 1 << 16  # bytes; it has a few hundred
 _SHOWN = 60  # characters of what a damaged file holds
 _CHUNK = 1 << 22  # bytes of ids read at a time
 _MOST_ROWS = 8192  # of a block; more gain nothing
@@ -114,7 +113,7 @@ def read_meta(folder: Path) -> Optional[CacheMeta]:
     if not path.is_file():
         return None
     kinds: dict[str, Any] = {entry.name: entry.type for entry in fields(CacheMeta)}
-    meta = CacheMeta(**read_versioned(path, FORMAT_VERSION, {**kinds, "versions": dict}, _HOW, _LONGEST_META))
+    meta = CacheMeta(**read_versioned(path, FORMAT_VERSION, {**kinds, "versions": dict}, _HOW))
     faults = meta.find_faults()
     if faults:
         raise ValueError(f"{path} must be as muse-plugin match encode wrote it, but {'; '.join(faults)}; encode again.")

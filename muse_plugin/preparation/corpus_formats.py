@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol, Union
 
-from muse_plugin.files.text_files import iterate_lines
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line, iterate_lines
 from muse_plugin_command.flags.prepare_text import FORMATS
 
 DOCUMENT_START = "-DOCSTART-"

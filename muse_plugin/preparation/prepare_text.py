@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.files.text_files import check_file
+from muse_plugin.files.lines import check_file
 from muse_plugin.preparation.corpus_formats import CorpusFormat, parse_format
 from muse_plugin.preparation.output_folder import build_folder, check_output
 from muse_plugin.preparation.preparation import Preparation, list_files, parse_part

@@ -29,7 +29,8 @@ def raise_(error):
     raise error
 
 
-def test_help_lists_every_command(capsys):
+def test_help_lists_every_command(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     assert cli.main(["--help"]) == 0
     printed = capsys.readouterr().out
     for name, command in cli.COMMANDS.items():

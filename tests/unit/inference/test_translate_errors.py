@@ -189,7 +189,26 @@ def test_run_raises_error_when_folder_has_no_checkpoint(model_folder, tmp_path):
 def test_run_raises_error_when_a_file_is_missing(model_folder, name, message):
     (model_folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=message):
-        translate.run(parse("--path", model_folder))
+        translate.run(parse("--path", model_folder, "--data", model_folder))
+
+
+@pytest.mark.parametrize("name", ["checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"])
+def test_a_checkpoint_alone_is_read_with_the_data_that_it_was_trained_on(model_folder, trained_folder, tmp_path, name):
+    (tmp_path / "checkpoints").mkdir()
+    checkpoint = shutil.copy(trained_folder / name, tmp_path / "checkpoints")
+    lines = [Line(1, GERMAN[0], True)]
+    translator = Translator.load(checkpoint, cpu=True)
+    assert translator.folder == trained_folder
+    assert translator.translate_lines(lines) == Translator.load(model_folder, cpu=True).translate_lines(lines)
+
+
+def test_run_raises_error_when_the_training_data_is_gone(tmp_path):
+    folder = save_translation_model(tmp_path)
+    (folder / "elsewhere").mkdir()
+    checkpoint = (folder / "checkpoint_avg.pt").rename(folder / "elsewhere" / "checkpoint_avg.pt")
+    (folder / FILE_NAME).unlink()
+    with pytest.raises(FileNotFoundError, match=r"the text pipeline .*elsewhere/text_pipeline\.json does not exist"):
+        translate.run(parse("--path", checkpoint))
 
 
 def test_run_raises_error_when_checkpoint_is_cut_short(model_folder):

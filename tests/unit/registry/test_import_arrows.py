@@ -33,7 +33,7 @@ FLOORS = {
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
     "contracts": floor("", "fairseq"),
-    "pretrained": floor("modules"),
+    "pretrained": floor("files modules"),
     "models": floor("contracts modules ops pretrained"),
     "tasks": floor("contracts text"),
     "criterions": floor("contracts ops"),
