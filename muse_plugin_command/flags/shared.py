@@ -26,8 +26,8 @@ def add_translation_data_argument(parser: argparse.ArgumentParser) -> None:
         "--data",
         type=Path,
         metavar="DIR",
-        help="the folder of the dictionaries and text_pipeline.json (default: that of the checkpoint or, if there is none "
-        "in it, of the training data)",
+        help="the folder of the dictionaries and text_pipeline.json (default: that of the checkpoint or, if there is "
+        "none in it, of the training data)",
     )
 
 
