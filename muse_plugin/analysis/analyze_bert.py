@@ -14,24 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from muse_plugin.analysis import attention_map, head_tables
-from muse_plugin.analysis.analyzed_model import MAX_TOKENS
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.files.text_streams import check_streams, iterate_lines
+from muse_plugin.files.text_streams import iterate_lines
 from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
-from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flag_checks import check_positive, check_streams
 
-DESCRIPTION = (
-    "Look at the attention of a BERT, a folder as Hugging Face's transformers writes it, while it reads raw text: how "
-    "far each head looks, how its weight is spread over distances, how sharp it is by sentence length, and what heads "
-    "look at in one sentence."
-)
 _FIRST, _LAST = "[CLS]", "[SEP]"
 _FILLING = 0  # any valid id
 
@@ -54,39 +48,11 @@ class BertReader(nn.Module):
         return states
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin analyze bert`` on ``parser``."""
-    parser.add_argument(
-        "--bert-dir",
-        required=True,
-        type=Path,
-        metavar="DIR",
-        help=f"folder with config.json, {VOCABULARY_NAME} and model.safetensors or pytorch_model.bin",
-    )
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="raw text, one sentence a line")
-    parser.add_argument(
-        "--sentences", type=int, default=500, metavar="N", help="sentences read from the beginning (default: 500)"
-    )
-    parser.add_argument(
-        "--sentence",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of the sentence, from 1 and blank lines left out, whose attention is shown (default: 1)",
-    )
-    parser.add_argument("--name", default="BERT", help="what to call the model (default: BERT)")
-    parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, help="most word pieces in a batch (default: 4000)"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Analyses a BERT; the body of ``muse-plugin analyze bert``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -9,7 +9,6 @@ import logging
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.analysis import (
@@ -23,7 +22,6 @@ from muse_plugin.analysis import (
     shaded_document,
 )
 from muse_plugin.analysis.analyzed_model import (
-    MAX_TOKENS,
     AnalyzedModel,
     Batches,
     check_same_data,
@@ -35,19 +33,13 @@ from muse_plugin.analysis.analyzed_model import (
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
 from muse_plugin.analysis.pooled_attention import find_pooling
-from muse_plugin.analysis.pooling_tables import WordSettings, add_word_flags, read_tables
+from muse_plugin.analysis.pooling_tables import WordSettings, read_tables
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result
-from muse_plugin.checkpoints.locate import add_path_argument
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.analyze import MAX_TOKENS
 
-DESCRIPTION = (
-    "Look into a trained model: gates and kernels of convolutions, what heads look at, how far and how sharply, "
-    "windows of heads, masks of the distance network, words and documents as the heads of a pooling see them. Writes "
-    "each figure as PNG and SVG with its numbers as CSV, all numbers as numbers.json, and report.html with "
-    "everything in one file."
-)
 _NO_HEADS = "the model has no pooling with heads, which --pooling low_rank_attention or structured_attention gives"
 NOT_THERE = {
     "gates": "the model has no gate between kernel sizes",
@@ -60,46 +52,11 @@ NOT_THERE = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin analyze model`` on ``parser``."""
-    add_path_argument(parser)
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help="a second model of the same data, such as a Transformer, to stand beside the first in every figure",
-    )
-    parser.add_argument("--name", help="what to call the model (default: its architecture)")
-    parser.add_argument("--against-name", metavar="NAME", help="what to call the second (default: its architecture)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data (default: as trained)")
-    parser.add_argument("--split", default="valid", metavar="NAME", help="part of the data (default: valid)")
-    parser.add_argument(
-        "--sentences", type=int, default=500, metavar="N", help="sentences read, spread over the split (default: 500)"
-    )
-    parser.add_argument(
-        "--sentence",
-        type=int,
-        metavar="N",
-        help="number of the sentence, from 1, whose attention is shown (default: one of at most 20 tokens)",
-    )
-    parser.add_argument(
-        "--only",
-        metavar="NAME,...",
-        help=f"analyses out of {', '.join(NOT_THERE)} (default: all that the model has parts for)",
-    )
-    add_word_flags(parser)
-    parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, help="most tokens in a batch, padding included (default: 4000)"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Analyses a model; the body of ``muse-plugin analyze model``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -15,36 +15,16 @@ from muse_plugin.analysis.result import Result, group
 from muse_plugin.analysis.training_log import EPOCH, INNER, LABELS, TrainingRow, read_run
 from muse_plugin.results.figures import COLORS, MARKERS
 
-DESCRIPTION = (
-    "Draw the course of training runs from their logs: loss, perplexity, BLEU or accuracy, learning rate and gradient "
-    "norm by updates, several runs in one plot. Writes PNG, SVG, CSV, numbers.json and report.html."
-)
 _LOGARITHMIC = ("perplexity",)
 _COLUMNS = 3
 _MOST_MARKED = 40  # points of a line that have markers
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin analyze training`` on ``parser``."""
-    parser.add_argument(
-        "--logs",
-        required=True,
-        nargs="+",
-        type=Path,
-        metavar="FILE_OR_DIR",
-        help="logs of fairseq-train (--log-format simple or json), or folders of its --tensorboard-logdir; one per run",
-    )
-    parser.add_argument(
-        "--names", nargs="+", metavar="NAME", help="what to call the runs (default: the parts in which paths differ)"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
 
 
 def run(args: argparse.Namespace) -> int:
     """Draws training runs; the body of ``muse-plugin analyze training``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

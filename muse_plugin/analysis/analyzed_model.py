@@ -11,11 +11,10 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
-from muse_plugin.checkpoints.locate import find_checkpoint
-from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
 from muse_plugin.inference.length_batches import make_batches
+from muse_plugin_command.flags.analyze import MAX_TOKENS
 
-MAX_TOKENS = 4000  # of a batch, padding included
 _LONGEST_SHOWN = 20  # words of the sentence that is shown where none is asked for
 
 

@@ -17,7 +17,7 @@ from muse_plugin.analysis.pooled_attention import ClassMeans, Uses
 from muse_plugin.analysis.result import Result, group, make_results_by_model
 from muse_plugin.results.figures import COLORS
 
-WEIGHT, RATIO = MEASURES = ("weight", "ratio")
+WEIGHT, RATIO = "weight", "ratio"
 AXIS_LABELS = {
     WEIGHT: "weight of the word in a document (0 to 1)",
     RATIO: "weight of the word relative to equal weights (1: equal)",

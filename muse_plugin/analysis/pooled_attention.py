@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from muse_plugin.analysis.analyzed_model import MAX_TOKENS, AnalyzedModel, Batches
+from muse_plugin.analysis.analyzed_model import AnalyzedModel, Batches
 from muse_plugin.analysis.load import move_inputs
 from muse_plugin.modules.attention_heads import AttentionHeads, Heads
 from muse_plugin.modules.disagreement import overlaps
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.sentence_pooling import SentencePooling
+from muse_plugin_command.flags.analyze import MAX_TOKENS
 
 _SIDES = ("src", "pair")  # prefixes of the texts of a batch
 _CLASSIFIED = "label"  # what a classifier's task predicts

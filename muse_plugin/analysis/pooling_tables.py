@@ -13,9 +13,8 @@ from muse_plugin.analysis.pooled_attention import (
     read_document_heads,
     read_pooling,
 )
+from muse_plugin_command.flags.analyze import MIN_DOCUMENTS, TOP_WORDS
 
-_TOP_WORDS = 10
-_MIN_DOCUMENTS = 5
 _CHOSEN_WORDS = 6  # whose distributions are shown where --words names none
 
 
@@ -30,48 +29,14 @@ class WordSettings(NamedTuple):
     """
 
     chosen: Optional[Sequence[str]] = None
-    top: int = _TOP_WORDS
-    min_documents: int = _MIN_DOCUMENTS
+    top: int = TOP_WORDS
+    min_documents: int = MIN_DOCUMENTS
     measure: str = attended_words.WEIGHT
 
     @classmethod
     def from_flags(cls, args: argparse.Namespace) -> "WordSettings":
-        """Settings from the flags of ``add_word_flags``."""
+        """Settings from the flags about words."""
         return cls(args.words, args.top_words, args.min_documents, args.word_measure)
-
-
-def add_word_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags about words on ``parser``."""
-    words = parser.add_argument_group(
-        "words", "of a classifier whose pooling has heads; documents are cut to --max-words as in training"
-    )
-    words.add_argument(
-        "--words",
-        nargs="+",
-        metavar="WORD",
-        help="words whose attention is shown by class (default: those that differ most between classes)",
-    )
-    words.add_argument(
-        "--top-words",
-        type=int,
-        default=_TOP_WORDS,
-        metavar="N",
-        help=f"most words shown of a class (default: {_TOP_WORDS})",
-    )
-    words.add_argument(
-        "--min-documents",
-        type=int,
-        default=_MIN_DOCUMENTS,
-        metavar="N",
-        help=f"documents of a class that a word must occur in to be ranked there (default: {_MIN_DOCUMENTS})",
-    )
-    words.add_argument(
-        "--word-measure",
-        choices=attended_words.MEASURES,
-        default=attended_words.WEIGHT,
-        help="what words are ranked by: weight, of all places of the word in a document (the default), or ratio, that "
-        "divided by what equal weights would give it, which favours neither frequent words nor short documents",
-    )
 
 
 def read_tables(

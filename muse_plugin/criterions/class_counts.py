@@ -9,24 +9,24 @@ from typing import Any
 from fairseq.logging import metrics
 from torch import Tensor
 
-_COUNTS = ("right", "said", "true")
+_COUNTS = ("right", "predicted", "gold")
 # Classes that have columns of their own in the log, behind all others.
 MOST_LISTED = 100
 _LAST_COLUMNS = 1_000_000
 
 
-def count_classes(said: Tensor, true: Tensor, labels: Sequence[str]) -> dict[str, float]:
-    """How often each class was said, was true, and was both.
+def count_classes(predicted: Tensor, gold: Tensor, labels: Sequence[str]) -> dict[str, float]:
+    """How often each class was predicted, is right, and both.
 
     Args:
-        said: numbers of classes, shape (N,).
-        true: likewise.
+        predicted: numbers of classes, shape (N,).
+        gold: the right ones, in the same form.
         labels: names of the classes.
 
     Returns:
-        A number for "_right/LABEL", "_said/LABEL" and "_true/LABEL" of each class.
+        A number for "_right/LABEL", "_predicted/LABEL" and "_gold/LABEL" of each class.
     """
-    chosen = {"right": said[said == true], "said": said, "true": true}
+    chosen = {"right": predicted[predicted == gold], "predicted": predicted, "gold": gold}
     counts = {kind: numbers.bincount(minlength=len(labels)).tolist() for kind, numbers in chosen.items()}
     return {f"_{kind}/{label}": float(counts[kind][i]) for i, label in enumerate(labels) for kind in _COUNTS}
 
@@ -56,11 +56,11 @@ def log_f1(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
     log_sums(logging_outputs, (f"_{kind}/{label}" for label in labels for kind in _COUNTS))
 
     def f1_of(meters: Any, label: str) -> float:
-        right, said, true = (meters[f"_{kind}/{label}"].sum for kind in _COUNTS)
-        return f1(right, said, true)
+        right, predicted, gold = (meters[f"_{kind}/{label}"].sum for kind in _COUNTS)
+        return f1(right, predicted, gold)
 
     def macro_f1(meters: Any) -> float:
-        found = [one for one in labels if meters[f"_said/{one}"].sum + meters[f"_true/{one}"].sum > 0]
+        found = [one for one in labels if meters[f"_predicted/{one}"].sum + meters[f"_gold/{one}"].sum > 0]
         return sum(f1_of(meters, one) for one in found) / max(len(found), 1)
 
     if len(labels) <= MOST_LISTED:
@@ -76,6 +76,6 @@ def percent(part: float, whole: float) -> float:
     return 100.0 * float(part) / float(whole) if whole else 0.0
 
 
-def f1(right: float, said: float, true: float) -> float:
-    """Harmonic mean of precision and recall in percent, 0 where nothing was said and nothing true."""
-    return percent(2 * right, said + true)
+def f1(right: float, predicted: float, gold: float) -> float:
+    """Harmonic mean of precision and recall in percent, 0 where nothing was predicted and nothing is right."""
+    return percent(2 * right, predicted + gold)

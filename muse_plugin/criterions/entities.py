@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 
-def count_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) -> tuple[int, int, int]:
-    """How many entities were found exactly, were said, and are true.
+def count_entities(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> tuple[int, int, int]:
+    """How many entities were found exactly, were predicted, and are there.
 
     An entity is a stretch of words and a type; it counts as found if both agree. An I-X that continues nothing opens an
     entity, as in conlleval.
 
     Args:
-        said: tags B-X, I-X and O of each sentence.
-        true: likewise.
+        predicted: tags B-X, I-X and O of each sentence.
+        gold: the right ones, in the same form.
 
     Raises:
         ImportError: if seqeval is not installed.
@@ -24,7 +24,7 @@ def count_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]])
             "install --no-build-isolation seqeval', or drop the flag."
         ) from None
     found = truth = right = 0
-    for ours, theirs in zip(said, true, strict=True):
+    for ours, theirs in zip(predicted, gold, strict=True):
         have, want = set(get_entities(list(ours))), set(get_entities(list(theirs)))
         found, truth, right = found + len(have), truth + len(want), right + len(have & want)
     return right, found, truth

@@ -83,18 +83,18 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
         if penalised:
             losses = losses + self.disagreement_weight * prediction.penalty
         loss = losses.sum() if reduce else losses
-        said = logits.argmax(dim=-1)
+        predicted = logits.argmax(dim=-1)
         log = {
             "loss": loss.detach().sum(),
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": len(target),
-            "_correct": (said == target).sum(),
+            "_correct": (predicted == target).sum(),
         }
         if penalised:
             log["_penalty"] = prediction.penalty.detach().sum()
         if not model.training:
-            log.update(count_classes(said, target, self.task.labels))
+            log.update(count_classes(predicted, target, self.task.labels))
         return loss, len(target), log
 
     @staticmethod

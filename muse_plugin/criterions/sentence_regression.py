@@ -43,10 +43,10 @@ class MuseSentenceRegressionCriterion(FairseqCriterion):
             The squared error, averaged over the numbers of a sentence, summed over sentences or of each; the number of
             sentences; and what is logged.
         """
-        said = model(**sample["net_input"]).logits.float()
-        target = sample["target"].to(said)
-        loss = (said - target).square().mean(dim=1)
-        x, y = said.detach().double(), target.double()
+        predicted = model(**sample["net_input"]).logits.float()
+        target = sample["target"].to(predicted)
+        loss = (predicted - target).square().mean(dim=1)
+        x, y = predicted.detach().double(), target.double()
         sums = (y.new_tensor(y.numel()), x.sum(), y.sum(), x.square().sum(), y.square().sum(), (x * y).sum())
         log = {
             "loss": loss.detach().sum(),

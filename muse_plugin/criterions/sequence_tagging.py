@@ -15,7 +15,7 @@ from muse_plugin.criterions.entities import count_entities
 from muse_plugin.criterions.sentence_classification import check_task, log_loss
 
 _IGNORED = -1
-_ENTITY_SUMS = ("_entities_right", "_entities_said", "_entities_true")
+_ENTITY_SUMS = ("_entities_right", "_entities_predicted", "_entities_gold")
 
 
 @dataclass
@@ -65,14 +65,14 @@ class MuseSequenceTaggingCriterion(FairseqCriterion):
             log["_correct"] = (prediction.logits.argmax(-1) == target)[real].sum()
         else:
             best = model.best_tags(prediction.logits, lengths)  # type: ignore[operator]
-            said = torch.tensor([tag for row in best for tag in row], device=target.device)
-            log["_correct"] = (said == target[real]).sum()
-            log.update(count_classes(said, target[real], self.task.labels))
+            predicted = torch.tensor([tag for row in best for tag in row], device=target.device)
+            log["_correct"] = (predicted == target[real]).sum()
+            log.update(count_classes(predicted, target[real], self.task.labels))
             if self.task.cfg.entities:
                 names = self.task.labels
-                true = [row[:length] for row, length in zip(target.tolist(), lengths.tolist(), strict=True)]
+                gold = [row[:length] for row, length in zip(target.tolist(), lengths.tolist(), strict=True)]
                 counts = count_entities(
-                    [[names[tag] for tag in row] for row in best], [[names[tag] for tag in row] for row in true]
+                    [[names[tag] for tag in row] for row in best], [[names[tag] for tag in row] for row in gold]
                 )
                 log.update(zip(_ENTITY_SUMS, counts, strict=True))
         return losses.sum() if reduce else losses, words, log

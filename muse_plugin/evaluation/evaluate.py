@@ -2,7 +2,8 @@
 
 Input is the output of fairseq-generate, plain text, or a checkpoint that is then translated with. The way of the data:
 ``systems.py`` loads and checks them, ``text_forms.py`` makes words and raw text, ``scores.py`` counts; length buckets
-and significance tests use the same counts. ``flags.py`` has the command line, ``evaluation_result.py`` what comes out.
+and significance tests use the same counts. The result is made here, as one dict: the JSON but for rounding, which
+``report.py`` prints.
 """
 
 import argparse
@@ -16,30 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.evaluation import flags
+from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
-from muse_plugin.evaluation.evaluation_result import COMET, Evaluation, LengthScores, describe_evaluation
 from muse_plugin.evaluation.expectation import judge
-from muse_plugin.evaluation.generation import GenerationSettings, generate, infer_languages
-from muse_plugin.evaluation.length_buckets import (
-    DEFAULT_BOUNDS,
-    estimate_buckets,
-    make_buckets,
-    parse_bounds,
-    score_buckets,
-)
+from muse_plugin.evaluation.generation import generate, infer_languages
+from muse_plugin.evaluation.length_buckets import Bucket, make_buckets, parse_bounds
 from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
-from muse_plugin.evaluation.scores import TITLES, make_measures, mean_and_deviation
-from muse_plugin.evaluation.significance import (
-    DEFAULT_RESAMPLES,
-    DEFAULT_SEED,
-    Comparison,
-    PairedTestSettings,
-    compare_systems,
-)
-from muse_plugin.evaluation.systems import Inputs, Texts, load_texts
+from muse_plugin.evaluation.scores import TITLES, Measure, Statistics, describe_score, make_measures, mean_and_deviation
+from muse_plugin.evaluation.significance import compare_systems, estimate_interval
+from muse_plugin.evaluation.systems import load_texts
 from muse_plugin.evaluation.text_forms import (
     LANGUAGES,
     TextForms,
@@ -52,20 +40,17 @@ from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.text_files import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_apart
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC, DEFAULT_RESAMPLES, DEFAULT_SEED
 
 _NOT_OPTIONS = ("output", "plot", "record", "record_file", "traceback")  # flags that change no number
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin evaluate`` on ``parser``."""
-    flags.add_arguments(parser)
+_DIGITS = dict.fromkeys(("bp", "ratio", "p_value"), 6)  # in the JSON, after the point; four for all others
 
 
 def run(args: argparse.Namespace) -> int:
     """Scores translations; the body of ``muse-plugin evaluate``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or 1 if ``--expect`` was given and the score lies outside.
@@ -78,14 +63,14 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     for name in ("sacrebleu", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)  # they report each step
-    flags.check_arguments(args)
+    flag_checks.check_arguments(args)
     settings = collect_settings(args.record, args.record_file)
-    given = [] if args.path is not None else flags.given_files(args)
+    given = [] if args.path is not None else flag_checks.given_files(args)
     check_apart(args.output, *given, *(args.versus or ()), args.references, args.sources)
     if args.path is not None:
         _fill_in_languages(args)
     options = _collect_options(args)
-    flags.check_forms(args)
+    flag_checks.check_forms(args)
     seconds: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
         files = given if args.path is None else [_translate(args, stack, seconds)]
@@ -95,12 +80,16 @@ def run(args: argparse.Namespace) -> int:
     print(format_evaluation(result, args.lowercase))
     if args.output is not None:
         seconds["total"] = round(time.perf_counter() - start, 3)
+        rounded = {**_round(result), "expectation": result["expectation"]}
         record = {"options": options, "settings": settings, **describe_run(), "seconds": seconds}
-        _write_json(args.output, {**describe_evaluation(result), **record})
-    if result.verdict is None:
+        text = json.dumps({**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False)
+        with open_atomically(args.output) as file:
+            file.write(text.encode("utf-8") + b"\n")
+    verdict = result["expectation"]
+    if verdict is None:
         return 0
-    print(f"\n{result.verdict.sentence}")
-    return 0 if result.verdict.passed else 1
+    print(f"\n{verdict['sentence']}")
+    return 0 if verdict["passed"] else 1
 
 
 def _collect_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -118,6 +107,14 @@ def _make_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def _round(value: Any, digits: int = 4) -> Any:
+    if isinstance(value, dict):
+        return {key: _round(part, _DIGITS.get(key, digits)) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_round(part, digits) for part in value]
+    return round(value, digits) if isinstance(value, float) else value
+
+
 # ---- translating -----------------------------------------------------------------------------------------------------
 
 
@@ -133,17 +130,7 @@ def _translate(args: argparse.Namespace, stack: contextlib.ExitStack, seconds: d
     """Runs fairseq-generate; the log lives as long as ``stack``, or in ``--results-path``."""
     start = time.perf_counter()
     folder = args.results_path or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muse-plugin-")))
-    keeps_subwords = args.length_unit == "subword" or args.post_process == "none"
-    names = ("gen_subset", "source_lang", "target_lang", "beam", "lenpen", "batch_size", "max_tokens")
-    settings = GenerationSettings(
-        path=args.path,
-        data=args.data,
-        cpu=args.cpu,
-        post_process=None if keeps_subwords else args.post_process or "subword_nmt",
-        more=args.generate_arg or (),
-        **{name: getattr(args, name) for name in names if getattr(args, name) is not None},
-    )
-    log = generate(settings, folder)
+    log = generate(args, folder)
     seconds["generation"] = round(time.perf_counter() - start, 3)
     return log
 
@@ -151,49 +138,32 @@ def _translate(args: argparse.Namespace, stack: contextlib.ExitStack, seconds: d
 # ---- scoring ---------------------------------------------------------------------------------------------------------
 
 
-def _evaluate(args: argparse.Namespace, files: Sequence[Path]) -> Evaluation:
-    versus = args.versus or []
-    texts = load_texts(
-        Inputs(
-            files=files,
-            versus=versus,
-            are_logs=not args.hypotheses,
-            references=args.references,
-            sources=args.sources,
-            num_sentences=args.num_sentences,
-            post_process=args.post_process,
-            detokenized=args.detokenized,
-        )
-    )
-    references = _make_references(args, texts)
+def _evaluate(args: argparse.Namespace, files: Sequence[Path]) -> dict[str, Any]:
+    """Everything that was computed, not rounded; lists by file have the system's files, then the other system's."""
+    texts = load_texts(args, files)
+    references = _make_references(args, texts.references)
     forms = [make_forms(lines, args.detokenized, args.target_lang) for lines in texts.hypotheses]
     measures = make_measures(references, args.lowercase, args.compound_split, not args.no_ter, args.target_lang)
     statistics = [{measure.name: measure.collect(form) for measure in measures} for form in forms]
+    comet = _score_with_comet(args, texts.sources, forms, references)
+    counts = [found[measures[0].name] for found in statistics]
+    lengths = _score_lengths(args, texts.sources, measures[0], counts, len(files))
     names = _name_files(args, files)
-    result = Evaluation(
-        files=names,
-        num_own=len(files),
-        titles=[_join(names[: len(files)], args.name)],
-        texts=texts,
-        measures=measures,
-        statistics=statistics,
-        scores=[{measure.name: measure.compute(counts[measure.name]) for measure in measures} for counts in statistics],
-        signatures={measure.name: measure.signature for measure in measures},
-    )
-    if args.comet is not None:
-        result.comet = _score_with_comet(args, texts, forms, references)
-        result.signatures[COMET] = f"{args.comet}, times 100"
-    result.lengths = _score_lengths(args, result)
-    if versus:
-        result.titles.append(_join(names[len(files) :], args.versus_name))
-        result.test = _make_test_settings(args)
-        result.comparisons = [_compare(result, i, j, result.test) for i, j in result.pairs]
-    if args.expect:
-        metric = args.expect_metric or flags.DEFAULT_METRIC
-        mean, _ = mean_and_deviation([result.numbers(i)[metric] for i in range(len(files))])
-        result.verdict = judge(metric, mean, *args.expect)
-    _note_missing_forms(args, texts.notes)
-    return result
+    systems = [
+        _describe_system(args, title or _join(names[part]), names[part], measures, statistics[part], comet[part])
+        for part, title in ((slice(len(files)), args.name), (slice(len(files), None), args.versus_name))
+        if names[part]
+    ]
+    return {
+        **systems[0],
+        "versus": systems[1] if args.versus else None,
+        "significance": _compare(args, names, measures, statistics),
+        "length_buckets": lengths,
+        "expectation": _judge(args, systems[0]["scores"]),
+        "num_sentences": len(texts.references),
+        "subwords_removed": texts.subword_kind,
+        "notes": [*texts.notes, *_note_missing_forms(args)],
+    }
 
 
 def _name_files(args: argparse.Namespace, files: Sequence[Path]) -> list[str]:
@@ -205,32 +175,75 @@ def _name_files(args: argparse.Namespace, files: Sequence[Path]) -> list[str]:
     return names
 
 
-def _join(names: Sequence[str], title: Optional[str]) -> str:
-    return title or (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more")
+def _join(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _make_references(args: argparse.Namespace, texts: Texts) -> TextForms:
-    words, raw = make_forms(texts.references, args.detokenized, args.target_lang)
+def _make_references(args: argparse.Namespace, references: list[str]) -> TextForms:
+    words, raw = make_forms(references, args.detokenized, args.target_lang)
     if args.raw_references is None:
         return TextForms(words, None if raw is None else hide_unknown_words(raw))
     lines = read_lines(args.raw_references, "--raw-references")
-    if len(lines) != len(texts.references):
+    if len(lines) != len(references):
         raise ValueError(
             f"--raw-references must have a line for each reference, but {args.raw_references} has {len(lines)} and "
-            f"there are {len(texts.references)} references; give the untokenised text of the same test set."
+            f"there are {len(references)} references; give the untokenised text of the same test set."
         )
     return TextForms(words, lines)
 
 
-def _score_lengths(args: argparse.Namespace, result: Evaluation) -> Optional[LengthScores]:
+def _score_with_comet(
+    args: argparse.Namespace, sources: Optional[list[str]], forms: Sequence[TextForms], references: TextForms
+) -> list[float]:
+    if args.comet is None:
+        return []
+    if sources is None:
+        raise ValueError("--comet needs source sentences, but there are none; give them by --sources.")
+    raw = make_forms(remove_subwords(sources, args.post_process), args.detokenized, args.source_lang).raw
+    assert raw is not None  # check_forms has asked for a language
+    assert references.raw is not None
+    return compute_comet(args.comet, raw, [form.raw or [] for form in forms], references.raw, args.cpu)
+
+
+def _describe_system(
+    args: argparse.Namespace,
+    title: str,
+    names: Sequence[str],
+    measures: Sequence[Measure],
+    statistics: Sequence[dict[str, Statistics]],
+    comet: Sequence[float],
+) -> dict[str, Any]:
+    """The scores of one system: over its files, and of each."""
+    computed = [{measure.name: measure.compute(counts[measure.name]) for measure in measures} for counts in statistics]
+    values = {measure.name: [scores[measure.name].score for scores in computed] for measure in measures}
+    signatures = {measure.name: measure.signature for measure in measures}
+    if comet:
+        values["comet"], signatures["comet"] = comet, f"{args.comet}, times 100"
+    scores = {}
+    for name, numbers in values.items():
+        mean, deviation = mean_and_deviation(numbers)
+        scores[name] = {"mean": mean, "sd": deviation, "values": numbers, "signature": signatures[name]}
+    files = [
+        {"file": file, **{name: describe_score(name, score) for name, score in found.items()}}
+        for file, found in zip(names, computed, strict=True)
+    ]
+    return {"name": title, "scores": scores, "files": files}
+
+
+def _score_lengths(
+    args: argparse.Namespace,
+    sources: Optional[list[str]],
+    measure: Measure,
+    statistics: Sequence[Statistics],
+    num_own: int,
+) -> Optional[dict[str, Any]]:
     """Scores by source length, with tokenised BLEU where it can be computed."""
-    sources = result.texts.sources
     if sources is None:
         if asked := [
             flag for flag in ("length_buckets", "length_unit", "length_intervals", "plot") if getattr(args, flag)
         ]:
             raise ValueError(
-                f"{flags.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
+                f"{flag_checks.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
         return None
     if args.length_unit != "subword":
@@ -242,45 +255,53 @@ def _score_lengths(args: argparse.Namespace, result: Evaluation) -> Optional[Len
             "--length-unit subword needs sources in subword tokens, but they have no subword marks; generate without "
             "--remove-bpe, or give the encoded text by --sources."
         )
-    lengths = [len(line.split()) for line in sources]
-    buckets = make_buckets(lengths, parse_bounds(args.length_buckets or DEFAULT_BOUNDS))
-    measure = result.measures[0]
-    scores = [score_buckets(buckets, measure, counts[measure.name]) for counts in result.statistics]
-    intervals = []
-    if args.length_intervals:
-        resampling = args.num_resamples or DEFAULT_RESAMPLES["bootstrap"], args.seed or DEFAULT_SEED
-        intervals = [
-            estimate_buckets(buckets, measure, counts[measure.name], *resampling) for counts in result.statistics
-        ]
-    return LengthScores(unit, measure.name, buckets, scores, intervals)
+    resampling = args.num_resamples or DEFAULT_RESAMPLES["bootstrap"], args.seed or DEFAULT_SEED
+    bounds = parse_bounds(args.length_buckets or DEFAULT_BOUNDS)
+    buckets = []
+    for bucket in make_buckets([len(line.split()) for line in sources], bounds):
+        parts = [[counts[i] for i in bucket.members] for counts in statistics]
+        found = {"scores": [measure.compute(part).score if part else None for part in parts]}
+        if args.length_intervals:
+            found["intervals_95"] = [estimate_interval(measure, part, *resampling) if part else None for part in parts]
+        described = {"low": bucket.low, "high": bucket.high, "num_sentences": len(bucket.members)}
+        for key, of_files in found.items():
+            described |= {key: of_files[:num_own], f"versus_{key}": of_files[num_own:]}
+        buckets.append(described)
+    return {"unit": unit, "score": measure.name, "buckets": buckets}
 
 
-def _make_test_settings(args: argparse.Namespace) -> PairedTestSettings:
+def _compare(
+    args: argparse.Namespace,
+    names: Sequence[str],
+    measures: Sequence[Measure],
+    statistics: Sequence[dict[str, Statistics]],
+) -> Optional[dict[str, Any]]:
+    """Tests the files of the two systems one to one."""
+    if not args.versus:
+        return None
     method = args.significance or "bootstrap"
-    return PairedTestSettings(method, args.num_resamples or DEFAULT_RESAMPLES[method], args.seed or DEFAULT_SEED)
+    num_resamples, seed = args.num_resamples or DEFAULT_RESAMPLES[method], args.seed or DEFAULT_SEED
+    own, other = slice(len(args.versus)), slice(len(args.versus), None)
+    pairs = []
+    for file, versus, counts, others in zip(names[own], names[other], statistics[own], statistics[other], strict=True):
+        tests = {
+            measure.name: compare_systems(
+                measure, counts[measure.name], others[measure.name], method, num_resamples, seed
+            )
+            for measure in measures
+        }
+        pairs.append({"file": file, "versus": versus, **tests})
+    return {"method": method, "num_resamples": num_resamples, "seed": seed, "pairs": pairs}
 
 
-def _compare(result: Evaluation, system: int, versus: int, settings: PairedTestSettings) -> dict[str, Comparison]:
-    own, other = result.statistics[system], result.statistics[versus]
-    return {
-        measure.name: compare_systems(measure, own[measure.name], other[measure.name], settings)
-        for measure in result.measures
-    }
+def _judge(args: argparse.Namespace, scores: dict[str, Any]) -> Optional[dict[str, Any]]:
+    metric = args.expect_metric or DEFAULT_METRIC
+    return judge(metric, scores[metric]["mean"], *args.expect) if args.expect else None
 
 
-def _score_with_comet(
-    args: argparse.Namespace, texts: Texts, forms: Sequence[TextForms], references: TextForms
-) -> list[float]:
-    if texts.sources is None:
-        raise ValueError("--comet needs source sentences, but there are none; give them by --sources.")
-    sources = make_forms(remove_subwords(texts.sources, args.post_process), args.detokenized, args.source_lang).raw
-    assert sources is not None  # check_forms has asked for a language
-    assert references.raw is not None
-    return compute_comet(args.comet, sources, [form.raw or [] for form in forms], references.raw, args.cpu)
-
-
-def _note_missing_forms(args: argparse.Namespace, notes: list[str]) -> None:
-    has_words, has_raw = flags.has_forms(args)
+def _note_missing_forms(args: argparse.Namespace) -> list[str]:
+    has_words, has_raw = flag_checks.has_forms(args)
+    notes = []
     if not has_raw:
         notes.append(
             "sacreBLEU's BLEU, chrF and TER are left out, for they need raw text: --target-lang makes it with Moses' "
@@ -288,28 +309,25 @@ def _note_missing_forms(args: argparse.Namespace, notes: list[str]) -> None:
         )
     if not has_words:
         notes.append("tokenised BLEU is left out, for it needs words: --target-lang makes them with Moses' rules")
+    return notes
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+def _draw(path: Path, result: dict[str, Any]) -> None:
+    lengths = result["length_buckets"]  # without sources, _score_lengths has raised an error
+    buckets = lengths["buckets"]
 
+    def by_file(key: str) -> list[Any]:
+        return list(zip(*(bucket.get(key, ()) for bucket in buckets), strict=True))
 
-def _draw(path: Path, result: Evaluation) -> None:
-    lengths = result.lengths
-    assert lengths is not None  # without sources, _score_lengths has raised an error
+    systems = [("", result), ("versus_", result["versus"])][: 2 if result["versus"] else 1]
     draw_length_plot(
         path,
-        labels=[bucket.label for bucket in lengths.buckets],
-        counts=[len(bucket.members) for bucket in lengths.buckets],
+        labels=[Bucket(bucket["low"], bucket["high"], []).label for bucket in buckets],
+        counts=[bucket["num_sentences"] for bucket in buckets],
         curves=[
-            Curve(title, [lengths.scores[i] for i in files], [lengths.intervals[i] for i in files if lengths.intervals])
-            for title, files in zip(result.titles, result.systems, strict=True)
+            Curve(system["name"], by_file(f"{prefix}scores"), by_file(f"{prefix}intervals_95"))
+            for prefix, system in systems
         ],
-        unit=lengths.unit,
-        score_title=TITLES[lengths.measure],
+        unit=lengths["unit"],
+        score_title=TITLES[lengths["score"]],
     )
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    with open_atomically(path) as file:
-        file.write(text.encode("utf-8") + b"\n")

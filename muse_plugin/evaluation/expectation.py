@@ -1,27 +1,9 @@
 """Says whether a score is the expected one, and where to look if it is not."""
 
 import math
-from typing import NamedTuple
+from typing import Any
 
 from muse_plugin.evaluation.scores import LOWER_IS_BETTER, TITLES
-
-
-class Verdict(NamedTuple):
-    """The outcome.
-
-    Attributes:
-        metric: name of the score.
-        low: lower bound, 0-100.
-        high: upper bound, 0-100.
-        passed: whether the score lies between them, bounds included.
-        sentence: the same in words, with advice if not.
-    """
-
-    metric: str
-    low: float
-    high: float
-    passed: bool
-    sentence: str
 
 
 def check_interval(low: float, high: float) -> None:
@@ -36,7 +18,7 @@ def check_interval(low: float, high: float) -> None:
         )
 
 
-def judge(metric: str, score: float, low: float, high: float) -> Verdict:
+def judge(metric: str, score: float, low: float, high: float) -> dict[str, Any]:
     """Compares a score with its interval.
 
     Args:
@@ -44,20 +26,24 @@ def judge(metric: str, score: float, low: float, high: float) -> Verdict:
         score: the score, 0-100.
         low: lower bound.
         high: upper bound.
+
+    Returns:
+        "metric", "low" and "high" as given; "passed": whether the score lies between them, bounds included;
+        "sentence": the same in words, with advice if not.
     """
     interval = f"{low:g} to {high:g}"
-    if low <= score <= high:
+    passed = low <= score <= high
+    if passed:
         sentence = f"PASS: {TITLES[metric]} {score:.1f} lies in the expected interval, {interval}."
-        return Verdict(metric, low, high, True, sentence)
-    if (score < low) != (metric in LOWER_IS_BETTER):
-        advice = (
-            "did training reach its last update, were the right checkpoints averaged, and are beam, length penalty, "
-            "tokenisation and case those of the expected score?"
-        )
     else:
         advice = (
             "that is better than expected: are tokenisation and case of the references those of the expected score, "
             "and is no test sentence in the training data?"
         )
-    sentence = f"OUTSIDE: {TITLES[metric]} {score:.2f} lies outside the expected interval, {interval}; {advice}"
-    return Verdict(metric, low, high, False, sentence)
+        if (score < low) != (metric in LOWER_IS_BETTER):
+            advice = (
+                "did training reach its last update, were the right checkpoints averaged, and are beam, length "
+                "penalty, tokenisation and case those of the expected score?"
+            )
+        sentence = f"OUTSIDE: {TITLES[metric]} {score:.2f} lies outside the expected interval, {interval}; {advice}"
+    return {"metric": metric, "low": low, "high": high, "passed": passed, "sentence": sentence}

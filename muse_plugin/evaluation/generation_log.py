@@ -81,7 +81,7 @@ def _check_groups(log: GenerationLog, what: str) -> None:
         if missing := sorted(every - set(texts)):
             raise ValueError(
                 f"{what} must have the same kinds of lines for every sentence, but {log.path} has no {letter}- line "
-                f"for {len(missing)} of {len(every)} sentences ({_list(missing)}){_say_if_open(log)}; generate again."
+                f"for {len(missing)} of {len(every)} sentences ({_list(missing)}){_note_if_open(log)}; generate again."
             )
 
 
@@ -104,7 +104,7 @@ def check_complete(log: GenerationLog, num_sentences: Optional[int], what: str =
     if missing := [number for number in range(expected) if number not in found]:
         raise ValueError(
             f"{what} must hold the {expected} sentences 0 to {expected - 1}, but {log.path} lacks {len(missing)} of "
-            f"them ({_list(missing)}){_say_if_open(log)}; generate again, without "
+            f"them ({_list(missing)}){_note_if_open(log)}; generate again, without "
             "--skip-invalid-size-inputs-valid-test."
         )
     if excess := sorted(number for number in found if number >= expected):
@@ -120,7 +120,7 @@ def _list(numbers: list[int]) -> str:
     return f"ids {shown}, ..." if len(numbers) > _NUM_SHOWN else f"ids {shown}"
 
 
-def _say_if_open(log: GenerationLog) -> str:
+def _note_if_open(log: GenerationLog) -> str:
     if log.is_closed:
         return ""
     return "; its closing line 'Generate ... with beam=...' is missing too, so it was not written to its end"

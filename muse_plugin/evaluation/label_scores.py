@@ -9,57 +9,49 @@ from scipy import stats
 from sklearn import metrics
 
 
-def score_labels(said: Sequence[str], true: Sequence[str], positive: Optional[str] = None) -> dict[str, Any]:
+def score_labels(predicted: Sequence[str], gold: Sequence[str], positive: Optional[str] = None) -> dict[str, Any]:
     """Measures of one label per sentence, or of the tags of all words in a row.
 
     Args:
-        said: what the model says.
-        true: what is right.
+        predicted: by the model.
+        gold: what is right.
         positive: the label whose own measures count, as those of duplicates do among pairs of questions.
 
     Returns:
         "scores": ``accuracy`` and ``macro_f1`` (the mean over all labels that occur on either side), 0-100; with
         ``positive`` also ``f1``, ``precision`` and ``recall`` of that label.
         "per_class": ``precision``, ``recall``, ``f1`` (0-100) and ``count`` of each label.
-        "confusion": rows are the right labels, columns those that were said, both in the order of "labels".
+        "confusion": rows are the right labels, columns those that were predicted, both in the order of "labels".
 
     Raises:
         ValueError: if ``positive`` is never right.
     """
-    labels = sorted(set(said) | set(true))
-    if positive is not None and positive not in true:
+    labels = sorted(set(predicted) | set(gold))
+    if positive is not None and positive not in gold:
         raise ValueError(
             f"--positive must be a label that is right at least once, but got {positive!r}; choose one of "
-            f"{', '.join(sorted(set(true)))}."
+            f"{', '.join(sorted(set(gold)))}."
         )
-    parts = metrics.precision_recall_fscore_support(true, said, labels=labels, zero_division=0)
+    parts = metrics.precision_recall_fscore_support(gold, predicted, labels=labels, zero_division=0)
     precision, recall, f1, count = (part.tolist() for part in parts)
-    scores = {"accuracy": 100 * float(metrics.accuracy_score(true, said)), "macro_f1": 100 * float(np.mean(f1))}
+    scores = {"accuracy": 100 * float(metrics.accuracy_score(gold, predicted)), "macro_f1": 100 * float(np.mean(f1))}
     if positive is not None:
         i = labels.index(positive)
         scores.update(f1=100 * f1[i], precision=100 * precision[i], recall=100 * recall[i])
     return {
         "scores": scores,
         "labels": labels,
-        "per_class": {
-            label: {
-                "precision": 100 * precision[i],
-                "recall": 100 * recall[i],
-                "f1": 100 * f1[i],
-                "count": int(count[i]),
-            }
-            for i, label in enumerate(labels)
-        },
-        "confusion": metrics.confusion_matrix(true, said, labels=labels).tolist(),
+        "per_class": {label: _describe(*row) for label, *row in zip(labels, precision, recall, f1, count, strict=True)},
+        "confusion": metrics.confusion_matrix(gold, predicted, labels=labels).tolist(),
     }
 
 
-def score_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) -> dict[str, Any]:
+def score_entities(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Measures of entities in BIO tags, as conlleval counts them.
 
     Args:
-        said: tags of each sentence.
-        true: likewise.
+        predicted: tags of each sentence.
+        gold: the right ones, in the same form.
 
     Returns:
         "scores": ``entity_f1``, ``entity_precision``, ``entity_recall``, 0-100; "per_entity": the same by type.
@@ -77,7 +69,7 @@ def score_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the means over types where there is no entity at all
         report = classification_report(
-            [list(row) for row in true], [list(row) for row in said], output_dict=True, zero_division=0
+            [list(row) for row in gold], [list(row) for row in predicted], output_dict=True, zero_division=0
         )
     total = report["micro avg"]
     return {
@@ -87,25 +79,25 @@ def score_entities(said: Sequence[Sequence[str]], true: Sequence[Sequence[str]])
             "entity_recall": 100 * float(total["recall"]),
         },
         "per_entity": {
-            name: {
-                "precision": 100 * float(row["precision"]),
-                "recall": 100 * float(row["recall"]),
-                "f1": 100 * float(row["f1-score"]),
-                "count": int(row["support"]),
-            }
+            name: _describe(row["precision"], row["recall"], row["f1-score"], row["support"])
             for name, row in report.items()
             if not name.endswith(" avg")
         },
     }
 
 
-def score_numbers(said: Sequence[Sequence[float]], true: Sequence[Sequence[float]]) -> dict[str, Any]:
+def _describe(precision: float, recall: float, f1: float, count: float) -> dict[str, Any]:
+    shares = {"precision": precision, "recall": recall, "f1": f1}
+    return {**{name: 100 * float(value) for name, value in shares.items()}, "count": int(count)}
+
+
+def score_numbers(predicted: Sequence[Sequence[float]], gold: Sequence[Sequence[float]]) -> dict[str, Any]:
     """Measures of numbers, over all numbers of all sentences.
 
     Returns:
         "scores": ``mse``; ``pearson`` and ``spearman``, in [-1, 1], 0 where one side does not vary.
     """
-    x, y = np.asarray(said, dtype=float).ravel(), np.asarray(true, dtype=float).ravel()
+    x, y = np.asarray(predicted, dtype=float).ravel(), np.asarray(gold, dtype=float).ravel()
     varies = len(x) > 1 and x.std() > 0 and y.std() > 0
     return {
         "scores": {

@@ -8,10 +8,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from muse_plugin.evaluation.scores import Measure, Statistics
-from muse_plugin.evaluation.significance import Interval, estimate_interval
-
-DEFAULT_BOUNDS = "15,30,45,60,75,90,105"  # those of the paper
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS
 
 
 class Bucket(NamedTuple):
@@ -65,31 +62,3 @@ def make_buckets(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
     for position, length in enumerate(lengths):
         next(b for b in buckets if b.high is None or length <= b.high).members.append(position)
     return buckets
-
-
-def score_buckets(buckets: Sequence[Bucket], measure: Measure, statistics: Statistics) -> list[Optional[float]]:
-    """Computes the score of each bucket on 0-100, None where it is empty."""
-    return [
-        measure.compute([statistics[position] for position in bucket.members]).score if bucket.members else None
-        for bucket in buckets
-    ]
-
-
-def estimate_buckets(
-    buckets: Sequence[Bucket], measure: Measure, statistics: Statistics, num_resamples: int, seed: int
-) -> list[Optional[Interval]]:
-    """Computes the 95% interval of each bucket's score by bootstrap resampling, None where it is empty.
-
-    Args:
-        buckets: ranges with their sentences.
-        measure: the score.
-        statistics: of all sentences.
-        num_resamples: see ``estimate_interval``, as is ``seed``.
-        seed: of the random numbers.
-    """
-    return [
-        estimate_interval(measure, [statistics[position] for position in bucket.members], num_resamples, seed)
-        if bucket.members
-        else None
-        for bucket in buckets
-    ]

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from muse_plugin.evaluation.bleu import format_bleu
-from muse_plugin.evaluation.evaluation_result import Evaluation
-from muse_plugin.evaluation.scores import ON_WORDS, TITLES, mean_and_deviation
-from muse_plugin.evaluation.significance import Estimate
+from muse_plugin.evaluation.length_buckets import Bucket
+from muse_plugin.evaluation.scores import ON_WORDS, TITLES
 
 
 def shorten_names(paths: Sequence[Path]) -> list[str]:
@@ -19,27 +18,30 @@ def shorten_names(paths: Sequence[Path]) -> list[str]:
     return [f"{i}: {path.name}" for i, path in enumerate(paths, start=1)]
 
 
-def format_evaluation(result: Evaluation, lowercase: bool) -> str:
+def format_evaluation(result: dict[str, Any], lowercase: bool) -> str:
     """Returns the whole report but for the verdict.
 
     Args:
-        result: what was found.
+        result: what was found, in the form of the JSON.
         lowercase: whether case was ignored.
     """
-    size = f"{len(result.texts.references):,} sentences"
+    systems = [result, result["versus"]] if result["versus"] else [result]
     case = "ignored" if lowercase else "counts"
-    blocks = [[f"{size}; subword marks removed: {result.texts.subword_kind}; case {case}"]]
-    has_seeds = result.num_own > 1
-    for files in result.systems if has_seeds else [range(len(result.files))]:  # one table if no means are in it
-        blocks += [_format_scores(result, files, has_seeds), _format_bleu_lines(result, files)]
-    blocks.append([f"{_title(name)}: {signature}" for name, signature in result.signatures.items()])
-    blocks += [_format_lengths(result), _format_comparisons(result)]
-    blocks.append([f"NOTE: {note}." for note in result.texts.notes])
+    blocks = [
+        [f"{result['num_sentences']:,} sentences; subword marks removed: {result['subwords_removed']}; case {case}"]
+    ]
+    has_seeds = len(result["files"]) > 1
+    for group in [[system] for system in systems] if has_seeds else [systems]:  # one table if no means are in it
+        blocks += [_format_scores(group, has_seeds), _format_bleu_lines(group)]
+    blocks.append([f"{_title(name)}: {score['signature']}" for name, score in result["scores"].items()])
+    names = [file["file"] for system in systems for file in system["files"]]
+    blocks += [_format_lengths(result["length_buckets"], names), _format_comparisons(result["significance"])]
+    blocks.append([f"NOTE: {note}." for note in result["notes"]])
     return "\n\n".join("\n".join(lines).strip("\n") for lines in blocks if lines)
 
 
 def _title(name: str) -> str:
-    return TITLES.get(name, name)
+    return TITLES.get(name, name.upper())
 
 
 def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -52,60 +54,62 @@ def _format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _format_scores(result: Evaluation, files: Sequence[int], has_seeds: bool) -> list[str]:
+def _format_scores(systems: Sequence[dict[str, Any]], has_seeds: bool) -> list[str]:
     """A row for each score, a column for each file, and mean and sample standard deviation over seeds."""
-    rows = [["", *(result.files[i] for i in files), *(["mean ± sd"] if has_seeds else [])]]
-    for name in result.signatures:
-        values = [result.numbers(i)[name] for i in files]
-        mean, deviation = mean_and_deviation(values)
-        last = [f"{mean:.2f} ± {deviation:.2f}"] if has_seeds else []
+    files = [file["file"] for system in systems for file in system["files"]]
+    rows = [["", *files, *(["mean ± sd"] if has_seeds else [])]]
+    for name, score in systems[0]["scores"].items():
+        values = [value for system in systems for value in system["scores"][name]["values"]]
+        last = [f"{score['mean']:.2f} ± {score['sd']:.2f}"] if has_seeds else []
         rows.append([_title(name), *(f"{value:.2f}" for value in values), *last])
     return _format_table(rows)
 
 
-def _format_bleu_lines(result: Evaluation, files: Sequence[int]) -> list[str]:
+def _format_bleu_lines(systems: Sequence[dict[str, Any]]) -> list[str]:
     """Tokenised BLEU as multi-bleu.perl prints it; where there are several lines, each with what it is of."""
+    files = [file for system in systems for file in system["files"]]
     lines = []
     for kind in ON_WORDS:
-        for i in files:
-            if kind not in result.scores[i]:
-                continue
-            label = "" if kind == ON_WORDS[0] else "compounds split: "
-            label = label if len(files) == 1 else f"{result.files[i]}: {label}"
-            lines.append(label + format_bleu(result.scores[i][kind]))
+        label = "" if kind == ON_WORDS[0] else "compounds split: "
+        for file in files:
+            if kind in file:
+                lines.append((label if len(files) == 1 else f"{file['file']}: {label}") + file[kind]["line"])
     return lines
 
 
-def _format_lengths(result: Evaluation) -> list[str]:
+def _format_lengths(lengths: dict[str, Any] | None, names: Sequence[str]) -> list[str]:
     """A row for each range of source lengths: its sentences, and the score of each file."""
-    lengths = result.lengths
     if lengths is None:
         return []
-    rows = [[f"source {lengths.unit}", "sentences", *result.files]]
-    for i, bucket in enumerate(lengths.buckets):
-        cells = ["-" if (score := file[i]) is None else f"{score:.2f}" for file in lengths.scores]
-        rows.append([bucket.label, f"{len(bucket.members):,}", *cells])
-    return [f"{TITLES[lengths.measure]} by source length", *_format_table(rows)]
+    rows = [[f"source {lengths['unit']}", "sentences", *names]]
+    for bucket in lengths["buckets"]:
+        scores = [*bucket["scores"], *bucket["versus_scores"]]
+        label = Bucket(bucket["low"], bucket["high"], []).label
+        cells = ["-" if score is None else f"{score:.2f}" for score in scores]
+        rows.append([label, f"{bucket['num_sentences']:,}", *cells])
+    return [f"{TITLES[lengths['score']]} by source length", *_format_table(rows)]
 
 
-def _format_comparisons(result: Evaluation) -> list[str]:
+def _format_comparisons(tested: dict[str, Any] | None) -> list[str]:
     """A row for each score: both systems with mean and 95% interval over resamples, their difference, the p-value."""
-    if result.test is None:
+    if tested is None:
         return []
-    method, num_resamples, seed = result.test
+    method, num_resamples = tested["method"].replace("_", " "), f"{tested['num_resamples']:,} resamples"
     lines = [
-        f"Paired test ({method.replace('_', ' ')}, {num_resamples:,} resamples, seed {seed}): p is the probability of",
+        f"Paired test ({method}, {num_resamples}, seed {tested['seed']}): p is the probability of",
         "such a difference by chance; in brackets, mean and 95% interval over bootstrap resamples",
     ]
-    for (i, j), comparisons in zip(result.pairs, result.comparisons, strict=True):
-        rows = [["", result.files[i], result.files[j], "difference", "p"]]
-        for name, tested in comparisons.items():
-            difference = f"{tested.system.score - tested.versus.score:+.2f}"
-            cells = [_format_estimate(tested.system), _format_estimate(tested.versus)]
-            rows.append([TITLES[name], *cells, difference, f"{tested.p_value:.4f}"])
+    for pair in tested["pairs"]:
+        rows = [["", pair["file"], pair["versus"], "difference", "p"]]
+        for name in filter(pair.__contains__, TITLES):
+            test = pair[name]
+            estimates = [test["system"], test["versus"]]
+            difference = f"{estimates[0]['score'] - estimates[1]['score']:+.2f}"
+            rows.append([TITLES[name], *map(_format_estimate, estimates), difference, f"{test['p_value']:.4f}"])
         lines += _format_table(rows)
     return lines
 
 
-def _format_estimate(estimate: Estimate) -> str:
-    return f"{estimate.score:.2f} ({estimate.mean:.2f} ± {estimate.half_width:.2f})"
+def _format_estimate(estimate: dict[str, Any]) -> str:
+    low, high = estimate["interval_95"]
+    return f"{estimate['score']:.2f} ({estimate['mean']:.2f} ± {(high - low) / 2:.2f})"

@@ -20,9 +20,8 @@ from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.bio_tags import is_bio_tag
 from muse_plugin_command.flag_checks import check_apart
 
-_RANKING_SIGNATURES = {"map": SIGNATURE, "mrr": SIGNATURE}
+# Of each kind of prediction, the signature of its scores, and the score that buckets have.
 _SIGNATURES = {"label": "labels", "tags": "tags", "numbers": "numbers"}
-# Of each kind of prediction, the score that buckets have.
 _MAIN = {"label": "accuracy", "tags": "accuracy", "numbers": "mse"}
 
 
@@ -31,15 +30,15 @@ class Predictions(NamedTuple):
 
     Attributes:
         kind: "label", "tags" or "numbers".
-        said: one per sentence.
-        true: likewise.
+        predicted: one per sentence.
+        gold: the right ones, in the same form.
         lengths: words of each sentence.
         probabilities: of each label, for each sentence; None where the file has none.
     """
 
     kind: str
-    said: list[Any]
-    true: list[Any]
+    predicted: list[Any]
+    gold: list[Any]
     lengths: list[int]
     probabilities: list[Any]
 
@@ -47,41 +46,18 @@ class Predictions(NamedTuple):
         """Those of some sentences."""
         return Predictions(self.kind, *([column[i] for i in members] for column in self[1:]))
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin score-labels`` on ``parser``."""
-    parser.description = "Score labels, tags or numbers that muse-plugin predict --split NAME --format jsonl wrote."
-    parser.add_argument("predictions", type=Path, help="the file with predictions and right answers")
-    parser.add_argument("--entities", action="store_true", help="tags are BIO: score entities as well (needs seqeval)")
-    parser.add_argument("--positive", metavar="LABEL", help="also F1, precision and recall of this label")
-    parser.add_argument(
-        "--group",
-        type=Path,
-        metavar="FILE",
-        help="rank by the probability of --positive: MAP and MRR over groups, such as the answers to one question; "
-        "FILE has a line for each prediction, those with the same line are a group; groups without a right answer are "
-        "left out; of answers with equal probability the wrong ones come first",
-    )
-    parser.add_argument(
-        "--versus",
-        type=Path,
-        metavar="FILE",
-        help="predictions of another system to compare with (exact McNemar test)",
-    )
-    parser.add_argument(
-        "--length-buckets", metavar="BOUNDS", help="score by length in words: upper bounds, such as 10,20,30"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything to FILE as JSON")
-    parser.add_argument(
-        "--record", action="append", default=[], metavar="KEY=VALUE", help="a setting to store in --output; repeatable"
-    )
+    def flatten(self) -> tuple[list[str], list[str]]:
+        """All predicted and all right decisions in a row: one label for each sentence, or the tags of its words."""
+        if self.kind == "label":
+            return self.predicted, self.gold
+        return [tag for row in self.predicted for tag in row], [tag for row in self.gold for tag in row]
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the scores; the body of ``muse-plugin score-labels``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -93,12 +69,11 @@ def run(args: argparse.Namespace) -> int:
     check_apart(args.output, args.predictions, args.versus, args.group)
     bounds = None if args.length_buckets is None else parse_bounds(args.length_buckets)
     predictions = read_predictions(args.predictions)
-    if args.entities and predictions.kind != "tags":
-        raise ValueError(f"--entities is for tags, but {args.predictions} holds {predictions.kind}; drop the flag.")
+    for flag, kind, of in (("entities", "tags", "tags"), ("positive", "label", "labels")):
+        if getattr(args, flag) not in (None, False) and predictions.kind != kind:
+            raise ValueError(f"--{flag} is for {of}, but {args.predictions} holds {predictions.kind}; drop the flag.")
     if args.entities:
         _check_entity_tags(predictions, args.predictions)
-    if args.positive is not None and predictions.kind != "label":
-        raise ValueError(f"--positive is for labels, but {args.predictions} holds {predictions.kind}; drop the flag.")
     if args.group is not None and args.positive is None:
         raise ValueError(
             f"--group ranks by the probability of one label, but got --group {args.group} alone; add --positive LABEL."
@@ -113,11 +88,12 @@ def run(args: argparse.Namespace) -> int:
         result["significance"] = compare(predictions, read_predictions(args.versus), args.versus)
     print(render(result, predictions))
     if args.output is not None:
-        signatures = {**dict.fromkeys(result["scores"], _SIGNATURES[predictions.kind]), **_RANKING_SIGNATURES}
+        signature = _SIGNATURES[predictions.kind]
         scores = {
-            name: {"mean": round(value, 6), "signature": signatures[name]} for name, value in result["scores"].items()
+            name: {"mean": round(value, 6), "signature": SIGNATURE if name in ("map", "mrr") else signature}
+            for name, value in result["scores"].items()
         }
-        record = {**result, "scores": scores, "num_sentences": len(predictions.said), "settings": settings}
+        record = {**result, "scores": scores, "num_sentences": len(predictions.predicted), "settings": settings}
         with open_atomically(args.output) as file:
             text = json.dumps({**record, **describe_run()}, indent=2, ensure_ascii=False)
             file.write((text + "\n").encode("utf-8"))
@@ -131,32 +107,29 @@ def read_predictions(path: Path) -> Predictions:
         FileNotFoundError: if there is no such file.
         ValueError: if it is not of that form; the sentence has the number of the line.
     """
-    kinds = ("label", "tags", "numbers")
     found: Optional[str] = None
-    said, true, lengths, probabilities = [], [], [], []
+    rows = []
     for number, line in enumerate(read_lines(path, "the file of predictions"), start=1):
         try:
             entry = json.loads(line)
-            kind = next(kind for kind in kinds if kind in entry)
-            row = entry[kind], entry["target"], int(entry["length"])
+            kind = next(kind for kind in _MAIN if kind in entry)
+            row = entry[kind], entry["target"], int(entry["length"]), entry.get("probabilities")
+            found = found or kind
+            fits = kind == found and _fits(kind, row[0], row[1])
         except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
-            row, kind = None, None
-        if row is None or kind != (found or kind) or not _fits(kind, row[0], row[1]):
+            fits = False
+        if not fits:
             raise ValueError(
                 f"every line must hold a prediction and its target, as muse-plugin predict --split NAME --format jsonl "
                 f"writes them, but line {number} of {path} is {line[:80]!r}."
             )
-        found = kind
-        said.append(row[0])
-        true.append(row[1])
-        lengths.append(row[2])
-        probabilities.append(entry.get("probabilities"))
+        rows.append(row)
     assert found is not None  # read_lines refuses an empty file
-    return Predictions(found, said, true, lengths, probabilities)
+    return Predictions(found, *map(list, zip(*rows, strict=True)))
 
 
 def _check_entity_tags(predictions: Predictions, path: Path) -> None:
-    for number, rows in enumerate(zip(predictions.said, predictions.true, strict=True), start=1):
+    for number, rows in enumerate(zip(predictions.predicted, predictions.gold, strict=True), start=1):
         for tag in (tag for row in rows for tag in row):
             if not is_bio_tag(tag):
                 raise ValueError(
@@ -165,12 +138,12 @@ def _check_entity_tags(predictions: Predictions, path: Path) -> None:
                 )
 
 
-def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
+def _fits(kind: str, predicted: Any, gold: Any) -> bool:
     if kind == "label":
-        return isinstance(said, str) and isinstance(true, str)
-    if not (isinstance(said, list) and isinstance(true, list) and len(said) == len(true)):
+        return isinstance(predicted, str) and isinstance(gold, str)
+    if not (isinstance(predicted, list) and isinstance(gold, list) and len(predicted) == len(gold)):
         return False
-    entries = (*said, *true)
+    entries = (*predicted, *gold)
     if kind == "tags":
         return all(isinstance(entry, str) for entry in entries)
     return all(
@@ -181,12 +154,10 @@ def _fits(kind: Optional[str], said: Any, true: Any) -> bool:
 def score(predictions: Predictions, entities: bool = False, positive: Optional[str] = None) -> dict[str, Any]:
     """All measures of the predictions; see ``label_scores``."""
     if predictions.kind == "numbers":
-        return score_numbers(predictions.said, predictions.true)
-    if predictions.kind == "label":
-        return score_labels(predictions.said, predictions.true, positive)
-    result = score_labels(_flatten(predictions.said), _flatten(predictions.true))
+        return score_numbers(predictions.predicted, predictions.gold)
+    result = score_labels(*predictions.flatten(), positive)
     if entities:
-        found = score_entities(predictions.said, predictions.true)
+        found = score_entities(predictions.predicted, predictions.gold)
         result = {**result, **found, "scores": {**found["scores"], **result["scores"]}}
     return result
 
@@ -204,10 +175,10 @@ def rank(predictions: Predictions, positive: str, groups: Path, path: Path) -> d
         ValueError: if the file has another number of lines, or a prediction has no probability of the label.
     """
     names = read_lines(groups, "--group")
-    if len(names) != len(predictions.said):
+    if len(names) != len(predictions.predicted):
         raise ValueError(
             f"--group must have a line for each prediction, but {groups} has {len(names)} lines and {path} "
-            f"{len(predictions.said)}; make it from the same examples, in their order."
+            f"{len(predictions.predicted)}; make it from the same examples, in their order."
         )
     probabilities = []
     for number, row in enumerate(predictions.probabilities, start=1):
@@ -218,7 +189,7 @@ def rank(predictions: Predictions, positive: str, groups: Path, path: Path) -> d
                 f"{row!r:.80}; write it with muse-plugin predict --format jsonl, or choose another --positive."
             )
         probabilities.append(float(value))
-    return score_ranking(probabilities, [label == positive for label in predictions.true], names)
+    return score_ranking(probabilities, [label == positive for label in predictions.gold], names)
 
 
 def score_buckets(predictions: Predictions, bounds: Sequence[int]) -> dict[str, Any]:
@@ -245,26 +216,18 @@ def compare(predictions: Predictions, other: Predictions, path: Path) -> dict[st
     """
     if predictions.kind == "numbers":
         raise ValueError("--versus compares labels or tags, but the predictions are numbers; drop the flag.")
-    if predictions.true != other.true:
+    if predictions.gold != other.gold:
         raise ValueError(
             f"--versus needs predictions for the same sentences, but the right answers in {path} are others; predict "
             "the same split of the same data with both systems."
         )
-    pairs = []
-    for system in (predictions, other):
-        said = system.said if system.kind == "label" else _flatten(system.said)
-        true = system.true if system.kind == "label" else _flatten(system.true)
-        pairs.append([a == b for a, b in zip(said, true, strict=True)])
-    return {"method": "McNemar, exact", "versus": path.name, **compare_decisions(*pairs)}
-
-
-def _flatten(rows: Sequence[Sequence[str]]) -> list[str]:
-    return [entry for row in rows for entry in row]
+    right = [[a == b for a, b in zip(*system.flatten(), strict=True)] for system in (predictions, other)]
+    return {"method": "McNemar, exact", "versus": path.name, **compare_decisions(*right)}
 
 
 def render(result: dict[str, Any], predictions: Predictions) -> str:
     """The scores as text."""
-    lines = [f"{len(predictions.said):,} sentences"]
+    lines = [f"{len(predictions.predicted):,} sentences"]
     lines += [
         f"{name} = {value:.4f}" if abs(value) <= 1 else f"{name} = {value:.2f}"
         for name, value in result["scores"].items()

@@ -108,19 +108,13 @@ def _make_metric(name: str, references: Sequence[str], lowercase: bool, target_l
 
 def describe_score(name: str, score: Score) -> dict[str, Any]:
     """Returns a score as numbers for JSON; BLEU with all that multi-bleu.perl prints."""
-    described: dict[str, Any] = {"score": round_score(score.score)}
+    described: dict[str, Any] = {"score": score.score}
     if name in (*ON_WORDS, "bleu"):
-        described["precisions"] = [round_score(precision) for precision in score.precisions]
-        described |= {"bp": round(score.bp, 6), "ratio": round(score.ratio, 6)}
+        described |= {"precisions": score.precisions, "bp": score.bp, "ratio": score.ratio}
         described |= {"hyp_len": score.sys_len, "ref_len": score.ref_len}
     if name in ON_WORDS:
         described["line"] = format_bleu(score)
     return described
-
-
-def round_score(value: float) -> float:
-    """Rounds for JSON: to four digits after the point."""
-    return round(value, 4)
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, Optional[float]]:

@@ -4,6 +4,7 @@ A system is one or more files, each a generation log or plain text: several file
 guessed where a mistake would go unseen: numbers of lines, sentence ids and references have to agree.
 """
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -17,30 +18,6 @@ from muse_plugin.evaluation.text_forms import (
     remove_subwords,
 )
 from muse_plugin.files.text_files import read_lines
-
-
-class Inputs(NamedTuple):
-    """Where the texts come from, and in which state; fields are the flags of the same name.
-
-    Attributes:
-        files: logs or plain hypotheses of the system.
-        versus: those of the other system, or none.
-        are_logs: whether these files are output of fairseq-generate.
-        references: plain text, or None to take the ``T-`` lines of the log.
-        sources: plain text, or None to take the ``S-`` lines of the log.
-        num_sentences: size of the test set, or None to find it.
-        post_process: kind of subword marks, or None to find it.
-        detokenized: whether the text without subword marks is raw text.
-    """
-
-    files: Sequence[Path]
-    versus: Sequence[Path]
-    are_logs: bool
-    references: Optional[Path]
-    sources: Optional[Path]
-    num_sentences: Optional[int]
-    post_process: Optional[str]
-    detokenized: bool
 
 
 class Texts(NamedTuple):
@@ -61,63 +38,66 @@ class Texts(NamedTuple):
     notes: list[str]
 
 
-def load_texts(inputs: Inputs) -> Texts:
+def load_texts(args: argparse.Namespace, files: Sequence[Path]) -> Texts:
     """Reads all files.
+
+    Args:
+        args: the flags of ``muse-plugin evaluate``.
+        files: of the system: plain text with ``--hypotheses``, else logs.
 
     Raises:
         FileNotFoundError: if a file is missing.
         ValueError: if a file is damaged or incomplete, or two do not fit together.
     """
-    references = None if inputs.references is None else read_lines(inputs.references, "--references")
-    sources = None if inputs.sources is None else read_lines(inputs.sources, "--sources")
+    references = None if args.references is None else read_lines(args.references, "--references")
+    sources = None if args.sources is None else read_lines(args.sources, "--sources")
+    if references is not None and args.num_sentences not in (None, len(references)):
+        raise ValueError(
+            f"--num-sentences must be the number of lines of --references, but got {args.num_sentences} and "
+            f"{args.references} has {len(references)}; leave one of the two out."
+        )
+    flag = "--hypotheses" if args.hypotheses else "--generation-log"
+    inputs = [*((path, flag) for path in files), *((path, "--versus") for path in args.versus or ())]
     notes: list[str] = []
-    if inputs.are_logs:
-        hypotheses, references, log_sources = _load_logs(inputs, references, notes)
-        sources = log_sources if sources is None else sources
-    else:
+    if args.hypotheses:
         assert references is not None  # the command line asks for them
-        hypotheses = [read_lines(path, _flag(inputs, path)) for path in (*inputs.files, *inputs.versus)]
-        for path, lines in zip((*inputs.files, *inputs.versus), hypotheses, strict=True):
-            _check_lengths("--references", inputs.references, references, _flag(inputs, path), path, lines)
-        _check_num_sentences(inputs, references)
+        hypotheses = [read_lines(path, flag) for path, flag in inputs]
+        for (path, flag), lines in zip(inputs, hypotheses, strict=True):
+            _check_lengths("--references", args.references, references, flag, path, lines)
+    else:
+        logs = _load_logs(inputs, args.num_sentences if references is None else len(references), notes)
+        references = _agree_on_references(logs, args.post_process) if references is None else references
+        hypotheses = [_choose_hypotheses(log, args.post_process, args.detokenized) for log in logs]
+        sources = logs[0].in_order("S") if sources is None else sources
     if sources is not None:
-        _check_lengths("--sources", inputs.sources, sources, "the references", inputs.references, references)
-    if inputs.post_process is None and any(has_sentencepiece_marks(lines) for lines in hypotheses):
+        _check_lengths("--sources", args.sources, sources, "the references", args.references, references)
+    if args.post_process is None and any(has_sentencepiece_marks(lines) for lines in hypotheses):
         notes.append(
             "'\u2581' occurs in the hypotheses: if it marks SentencePiece tokens, add --post-process sentencepiece"
         )
-    return Texts(
-        [remove_subwords(lines, inputs.post_process) for lines in hypotheses],
-        _prepare_references(references, inputs, notes),
-        sources,
-        inputs.post_process or find_subword_kind([line for lines in hypotheses for line in lines]),
-        notes,
-    )
-
-
-def _prepare_references(references: list[str], inputs: Inputs, notes: list[str]) -> list[str]:
-    words = remove_subwords(references, inputs.post_process)
-    if not inputs.detokenized:
-        words = mark_unknown_words(words)
-    if unknown := sum(line.count(UNKNOWN_REFERENCE) for line in words):
+    references = remove_subwords(references, args.post_process)
+    if not args.detokenized:
+        references = mark_unknown_words(references)
+    if unknown := sum(line.count(UNKNOWN_REFERENCE) for line in references):
         notes.append(
             f"{unknown} words of the references are unknown to the dictionary and count as wrong in every hypothesis; "
             "--references with the full text makes them count"
         )
-    return words
+    return Texts(
+        [remove_subwords(lines, args.post_process) for lines in hypotheses],
+        references,
+        sources,
+        args.post_process or find_subword_kind([line for lines in hypotheses for line in lines]),
+        notes,
+    )
 
 
 def _load_logs(
-    inputs: Inputs, references: Optional[list[str]], notes: list[str]
-) -> tuple[list[list[str]], list[str], Optional[list[str]]]:
-    """Returns hypotheses of all logs, the references (those of the first if not given) and the sources of the first."""
-    num_sentences = inputs.num_sentences
-    if references is not None:
-        _check_num_sentences(inputs, references)
-        num_sentences = len(references)
-    paths = [*inputs.files, *inputs.versus]
-    logs = [read_generation_log(path, _flag(inputs, path)) for path in paths]
-    sizes = [check_complete(log, num_sentences, _flag(inputs, log.path)) for log in logs]
+    inputs: Sequence[tuple[Path, str]], num_sentences: Optional[int], notes: list[str]
+) -> list[GenerationLog]:
+    """Reads logs, each with its flag, that all have to hold the same number of sentences."""
+    logs = [read_generation_log(path, flag) for path, flag in inputs]
+    sizes = [check_complete(log, num_sentences, flag) for log, (_, flag) in zip(logs, inputs, strict=True)]
     for log, size in zip(logs, sizes, strict=True):
         if size != sizes[0]:
             raise ValueError(
@@ -129,10 +109,7 @@ def _load_logs(
                 f"{log.path.name} lacks the closing line 'Generate ... with beam=...' of fairseq-generate and may be "
                 "cut short at its end; --num-sentences makes sure"
             )
-    if references is None:
-        references = _agree_on_references(logs, inputs.post_process)
-    hypotheses = [_choose_hypotheses(log, inputs) for log in logs]
-    return hypotheses, references, logs[0].in_order("S")
+    return logs
 
 
 def _agree_on_references(logs: Sequence[GenerationLog], post_process: Optional[str]) -> list[str]:
@@ -157,14 +134,14 @@ def _agree_on_references(logs: Sequence[GenerationLog], post_process: Optional[s
     return references
 
 
-def _choose_hypotheses(log: GenerationLog, inputs: Inputs) -> list[str]:
+def _choose_hypotheses(log: GenerationLog, post_process: Optional[str], detokenized: bool) -> list[str]:
     """The ``D-`` lines, which fairseq compares with the ``T-`` lines; ``H-`` lines where there are none."""
     printed, decoded = log.in_order("H"), log.in_order("D")
     assert printed is not None
     if decoded is None:
         return printed
-    if not inputs.detokenized:
-        pairs = zip(*(remove_subwords(lines, inputs.post_process) for lines in (printed, decoded)), strict=True)
+    if not detokenized:
+        pairs = zip(*(remove_subwords(lines, post_process) for lines in (printed, decoded)), strict=True)
         for i, (words, text) in enumerate(pairs):
             if words.split() != text.split():
                 raise ValueError(
@@ -175,12 +152,6 @@ def _choose_hypotheses(log: GenerationLog, inputs: Inputs) -> list[str]:
     return decoded
 
 
-def _flag(inputs: Inputs, path: Path) -> str:
-    if path in inputs.versus:
-        return "--versus"
-    return "--generation-log" if inputs.are_logs else "--hypotheses"
-
-
 def _check_lengths(
     what: str, path: Optional[Path], lines: list[str], other: str, other_path: Optional[Path], other_lines: list[str]
 ) -> None:
@@ -188,14 +159,6 @@ def _check_lengths(
         raise ValueError(
             f"{what} and {other} must have the same number of lines, but {_name(path)} has {len(lines)} and "
             f"{_name(other_path)} has {len(other_lines)}; give files of the same test set, one sentence a line."
-        )
-
-
-def _check_num_sentences(inputs: Inputs, references: list[str]) -> None:
-    if inputs.num_sentences not in (None, len(references)):
-        raise ValueError(
-            f"--num-sentences must be the number of lines of --references, but got {inputs.num_sentences} and "
-            f"{inputs.references} has {len(references)}; leave one of the two out."
         )
 
 

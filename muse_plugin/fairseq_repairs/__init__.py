@@ -1,7 +1,7 @@
-"""Mends defects of the installed fairseq that a user of this plugin would meet.
+"""Fixes defects of the installed fairseq that a user of this plugin would meet.
 
-Each repair is one file here: its name, why it exists, a probe that shows whether the defect is present, and the remedy.
-A fairseq without the defect is left alone. fairseq's files are not touched: names in loaded modules are bound anew, for
+Each file here is about one defect: its name, why it matters, the remedy, and where the defect can be tried out, a probe
+that leaves a fairseq without it alone. fairseq's files are not touched: names in loaded modules are bound again, for
 this process.
 """
 
@@ -12,9 +12,7 @@ from muse_plugin.fairseq_repairs import (
     batches_after_resuming,
     bf16_without_tpu,
     checkpoint_bombs,
-    damaged_checkpoints,
     debug_log_level,
-    end_of_training,
     faulty_batch,
     fp16_without_gpu,
     heartbeat_timeout,
@@ -24,9 +22,9 @@ from muse_plugin.fairseq_repairs import (
     linked_user_dir,
     literal_settings,
     misspelt_flags,
-    rate_after_resuming,
     rdrop_validation,
     repeated_ngrams,
+    resuming,
     several_cpu_processes,
 )
 from muse_plugin.fairseq_repairs.repair import Repair
@@ -43,11 +41,10 @@ REPAIRS: tuple[Repair, ...] = (
     linked_user_dir.REPAIR,
     rdrop_validation.REPAIR,
     atomic_checkpoints.REPAIR,
-    damaged_checkpoints.REPAIR,
     checkpoint_bombs.REPAIR,
     batches_after_resuming.REPAIR,
-    rate_after_resuming.REPAIR,
-    end_of_training.REPAIR,
+    resuming.RESUMING,
+    resuming.END,
     several_cpu_processes.REPAIR,
     heartbeat_timeout.REPAIR,
     faulty_batch.REPAIR,

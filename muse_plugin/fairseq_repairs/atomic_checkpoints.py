@@ -3,14 +3,13 @@
 fairseq writes one file and copies it to ``checkpoint_best.pt`` and ``checkpoint_last.pt``, over what they held. A
 process that is killed in the copy leaves half a file under the very name from which training resumes. Here both go
 through a temporary file in the same folder, which reaches the disk before it takes the name. What a killed process
-leaves behind of it is removed when training starts again. Read ``damaged_checkpoints`` next: what happens to files that
+leaves behind of it is removed when training starts again. Read ``resuming`` next: what happens to files that
 are damaged already.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
 import re
@@ -23,7 +22,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from muse_plugin.fairseq_repairs.repair import Repair, rebind
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.locks import try_lock
 
@@ -35,8 +34,6 @@ COPY_BYTES = 1 << 20  # read at once
 # another command may be writing it.
 _NAME = r"(checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+)[^/]*|crash)\.pt"
 _LEFTOVER = re.compile(rf"\.{_NAME}\.[0-9a-f]{{8}}\.tmp|{_NAME}\.tmp")  # ours; fairseq's
-
-_MARK = "_is_atomic"
 
 
 @contextlib.contextmanager
@@ -108,42 +105,28 @@ def _is_abandoned(path: Path) -> bool:
         return False
 
 
-def _is_needed() -> bool:
-    # Whether a process that is killed leaves half a file cannot be tried out here.
-    return not hasattr(PathManager.copy, _MARK)
-
-
 def _apply() -> None:
-    original_save = checkpoint_utils.torch_persistent_save
-    original_copy = PathManager.copy
-    original_verify = checkpoint_utils.verify_checkpoint_directory
-
-    @functools.wraps(original_save)
-    def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> None:
+    @replace(checkpoint_utils, "torch_persistent_save")
+    def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> None:
         if async_write or not _is_local(filename):
-            original_save(obj, filename, async_write)
+            original(obj, filename, async_write)
             return
         with _open_for_checkpoint(filename) as file:
             torch.save(obj, file)
 
-    @functools.wraps(original_copy)
-    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> bool:
+    @replace(PathManager, "copy")
+    def copy(original: Any, src_path: str, dst_path: str, overwrite: bool = False) -> bool:
         if not (_is_local(src_path) and _is_local(dst_path)):
-            return bool(original_copy(src_path, dst_path, overwrite))
+            return bool(original(src_path, dst_path, overwrite))
         with open(src_path, "rb") as source, _open_for_checkpoint(dst_path) as file:
             shutil.copyfileobj(source, file, COPY_BYTES)
         return True
 
-    @functools.wraps(original_verify)
-    def verify_checkpoint_directory(save_dir: str) -> None:
-        original_verify(save_dir)
+    @replace(checkpoint_utils, "verify_checkpoint_directory")
+    def verify_checkpoint_directory(original: Any, save_dir: str) -> None:
+        original(save_dir)
         if removed := remove_leftovers(Path(save_dir)):
             logger.info("removed what a killed process had left of checkpoints: %s.", ", ".join(removed))
-
-    setattr(copy, _MARK, True)
-    rebind(original_save, torch_persistent_save)
-    rebind(original_verify, verify_checkpoint_directory)
-    PathManager.copy = staticmethod(copy)
 
 
 REPAIR = Repair(
@@ -151,6 +134,5 @@ REPAIR = Repair(
     why="checkpoint_last.pt and checkpoint_best.pt are written in place: a process killed in that moment, or a full "
     "disk, leaves half a file from which training cannot resume; and a write that fails for want of room is tried "
     "three times, each after the rubble of the last, and reported as 'unexpected pos'",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
 )

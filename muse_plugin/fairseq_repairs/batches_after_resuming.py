@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from fairseq.data import FairseqDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from muse_plugin.fairseq_repairs.repair import Repair
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 
 class _Shuffled(FairseqDataset):  # type: ignore[misc]
@@ -33,7 +32,7 @@ class _Shuffled(FairseqDataset):  # type: ignore[misc]
         return samples
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     # The batches of a training that began with the first epoch, and of one that resumes in the ninth.
     logger = logging.getLogger(FairseqTask.__module__)  # tells of each
     silent, logger.disabled = logger.disabled, True
@@ -51,11 +50,10 @@ def _is_needed() -> bool:
 
 
 def _apply() -> None:
-    original = FairseqTask.get_batch_iterator
-    signature = inspect.signature(original)
+    signature = inspect.signature(FairseqTask.get_batch_iterator)
 
-    @functools.wraps(original)
-    def get_batch_iterator(self: FairseqTask, dataset: Any, *rest: Any, **named: Any) -> Any:
+    @replace(FairseqTask, "get_batch_iterator")
+    def get_batch_iterator(original: Any, self: FairseqTask, dataset: Any, *rest: Any, **named: Any) -> Any:
         call = signature.bind(self, dataset, *rest, **named)
         call.apply_defaults()
         settings = call.arguments
@@ -75,13 +73,11 @@ def _apply() -> None:
         iterator.seed = seed
         return iterator
 
-    FairseqTask.get_batch_iterator = get_batch_iterator
-
 
 REPAIR = Repair(
     name="batches-after-resuming",
     why="batches are made once, when training starts, from --seed plus the epoch of that moment: after the first "
     "epoch, a training that resumes makes other batches than one that never stopped, and ends with other weights",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

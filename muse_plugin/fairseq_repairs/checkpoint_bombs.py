@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
-from muse_plugin.fairseq_repairs.repair import Repair, rebind
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 from muse_plugin.pretrained.torch_files import check_stored_whole, check_torch_file
-
-_MARK = "_checks_memory"
-
-
-def _is_needed() -> bool:
-    # Trying it out takes a file; whether the check is there is asked instead.
-    return not hasattr(checkpoint_utils.load_checkpoint_to_cpu, _MARK)
 
 
 def _apply() -> None:
-    original = checkpoint_utils.load_checkpoint_to_cpu
-
-    @functools.wraps(original)
-    def load_checkpoint_to_cpu(path: str, *rest: Any, **named: Any) -> dict[str, Any]:
+    @replace(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(original: Any, path: str, *rest: Any, **named: Any) -> dict[str, Any]:
         is_file = Path(path).is_file()  # others, such as those of a store, are left to fairseq
         if is_file:
             check_torch_file(Path(path))
@@ -39,13 +29,9 @@ def _apply() -> None:
             check_stored_whole(Path(path), model)
         return state
 
-    setattr(load_checkpoint_to_cpu, _MARK, True)
-    rebind(original, load_checkpoint_to_cpu)
-
 
 REPAIR = Repair(
     name="checkpoint-bombs",
     why="a checkpoint of a few kilobytes, packed or made of a repeated number, can fill the memory when it is read",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
 )

@@ -12,7 +12,7 @@ from muse_plugin.fairseq_repairs.repair import Repair, loaded_command
 COMMANDS = ("eval_lm", "generate", "interactive", "train", "validate")
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     root = logging.getLogger()
     # What logging.basicConfig(level=DEBUG) leaves behind, which that model calls when it is imported.
     is_basic = len(root.handlers) == 1 and getattr(root.handlers[0], "stream", None) is sys.stderr
@@ -34,6 +34,6 @@ REPAIR = Repair(
     name="debug-log-level",
     why="importing fairseq.models.wav2vec.wav2vec2_classification, which every import of fairseq does, switches the "
     "whole process to DEBUG, so that generate and interactive print the debugging lines of every library",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

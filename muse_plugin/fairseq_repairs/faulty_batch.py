@@ -8,7 +8,6 @@ that succeed. Before it stops, fairseq saves the state as ``crash.pt`` and logs 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import math
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from muse_plugin.fairseq_repairs.repair import Repair
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ MOST_ALONE = 256  # sentences of a batch that are tried one by one
 
 # What fairseq raises once gradients have been added up over processes: then all of them raise it.
 _AFTER_REDUCTION = ("gradients are Nan/Inf", "Minimum loss scale reached", "gradients are inconsistent between workers")
-_MARK = "_names_batches"
 
 
 class NotFiniteError(FloatingPointError):
@@ -181,19 +179,11 @@ def _sentence(trainer: Trainer, found: list[str], error: FloatingPointError) -> 
     )
 
 
-def _is_needed() -> bool:
-    # A trainer needs a model, a task and data; what it says when it stops cannot be tried out here.
-    return not hasattr(Trainer.train_step, _MARK)
-
-
 def _apply() -> None:
-    original_step = Trainer.train_step
-    original_clip = AMPOptimizer.clip_grad_norm
-
-    @functools.wraps(original_step)
-    def train_step(self: Trainer, samples: list[Any], *rest: Any, **named: Any) -> Any:
+    @replace(Trainer, "train_step")
+    def train_step(original: Any, self: Trainer, samples: list[Any], *rest: Any, **named: Any) -> Any:
         try:
-            return original_step(self, samples, *rest, **named)
+            return original(self, samples, *rest, **named)
         except NotFiniteError:  # --amp repeats an update from within
             raise
         except Exception as error:
@@ -204,18 +194,14 @@ def _apply() -> None:
             found = _find_in_all_processes(self, samples, cause)
             raise NotFiniteError(_sentence(self, found, cause)) from cause
 
-    @functools.wraps(original_clip)
-    def clip_grad_norm(self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None) -> Any:
+    @replace(AMPOptimizer, "clip_grad_norm")
+    def clip_grad_norm(original: Any, self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None) -> Any:
         if self.scaler.is_enabled():
-            return original_clip(self, max_norm, aggregate_norm_fn)
+            return original(self, max_norm, aggregate_norm_fn)
         norm = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
         if not torch.isfinite(norm).all():  # there is no scaler that would skip the step
             raise FloatingPointError("gradients are Nan/Inf")
         return norm
-
-    setattr(train_step, _MARK, True)
-    Trainer.train_step = train_step
-    AMPOptimizer.clip_grad_norm = clip_grad_norm
 
 
 REPAIR = Repair(
@@ -223,6 +209,5 @@ REPAIR = Repair(
     why="a loss or gradients that are not finite end training with 'StopIteration', from the hooks of fairseq's own "
     "search for the module, with --amp on a CPU with \"no attribute '_backoff_factor'\", on several GPUs as if "
     "gradients were inconsistent, and never with a word about the batch",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
 )

@@ -10,7 +10,7 @@ from fairseq.distributed import DistributedTimeoutWrapper
 from muse_plugin.fairseq_repairs.repair import Repair
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     return bool(inspect.signature(DistributedTimeoutWrapper).parameters["signal"].default == signal.SIGINT)
 
 
@@ -24,6 +24,6 @@ REPAIR = Repair(
     name="heartbeat-timeout",
     why="a process that waits for another one longer than --heartbeat-timeout says 'Killing job for not making "
     "progress', and goes on to wait",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

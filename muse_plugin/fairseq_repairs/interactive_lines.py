@@ -9,7 +9,6 @@ Every line of the input gets its S- and H- lines, in order, so that output and i
 
 from __future__ import annotations
 
-import functools
 import logging
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from muse_plugin.fairseq_repairs.repair import Repair, loaded_command
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 logger = logging.getLogger(__name__)
 
@@ -93,13 +92,12 @@ def _limit(cfg: Any, max_positions: Any) -> int | None:
     return int(min(limits)) if limits and not isinstance(max_positions, dict) else None
 
 
-def _repair(module: ModuleType) -> None:
+def _apply(module: ModuleType) -> None:
     """Replaces the functions of fairseq-interactive that read the input and that encode one buffer of it."""
-    original = module.make_batches
     first_id = 0  # of the buffer that was read last; fairseq reads a buffer only after the one before is done
 
-    @functools.wraps(module.buffered_read)
-    def buffered_read(input, buffer_size):
+    @replace(module, "buffered_read")
+    def buffered_read(_, input, buffer_size):
         nonlocal first_id
         first_id = 0
         buffer = []
@@ -112,34 +110,18 @@ def _repair(module: ModuleType) -> None:
         if buffer:
             yield buffer
 
-    @functools.wraps(original)
-    def make_batches(lines, cfg, task, max_positions, encode_fn):
+    @replace(module, "make_batches")
+    def make_batches(original, lines, cfg, task, max_positions, encode_fn):
         limit = _limit(cfg, max_positions)
         if limit is not None and not cfg.dataset.skip_invalid_size_inputs_valid_test:
             task = _TaskThatCuts(task, limit, first_id)
         return original(lines, cfg, task, max_positions, encode_fn)
-
-    module.buffered_read = buffered_read  # type: ignore[attr-defined]
-    module.make_batches = make_batches  # type: ignore[attr-defined]
-
-
-def _unrepaired() -> list[ModuleType]:
-    return [module for module in loaded_command("interactive") if not hasattr(module.make_batches, "__wrapped__")]
-
-
-def _is_needed() -> bool:
-    return bool(_unrepaired())
-
-
-def _apply() -> None:
-    for module in _unrepaired():
-        _repair(module)
 
 
 REPAIR = Repair(
     name="interactive-lines",
     why="one line that is longer than the model takes, or that is not UTF-8, ends fairseq-interactive, and the lines "
     "after it are lost",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    command="interactive",
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 from fairseq.data import data_utils, language_pair_dataset, token_block_dataset
 
-from muse_plugin.fairseq_repairs.repair import Repair, rebind
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 _MODULES_WITH_OLD_NAMES = (language_pair_dataset, token_block_dataset)  # they say np.compat.long, and mean int
 
@@ -25,22 +24,20 @@ def _without_old_names() -> list[ModuleType]:
     return [module for module in _MODULES_WITH_OLD_NAMES if not hasattr(module.np, "compat")]
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     return _fails_on_argument() or bool(_without_old_names())
 
 
 def _apply() -> None:
     if _fails_on_argument():
-        original = data_utils.get_buckets
 
-        @functools.wraps(original)
-        def get_buckets(sizes, num_buckets):
+        @replace(data_utils, "get_buckets")
+        def get_buckets(_, sizes, num_buckets):
             # The upper end of bucket k of n is the size at rank k/n of all sizes, rounded down to a size that occurs.
             ordered = np.sort(np.asarray(sizes))
             ranks = np.arange(1, num_buckets + 1) * (len(ordered) - 1) // num_buckets
             return np.unique(ordered[ranks])
 
-        rebind(original, get_buckets)
     for module in _without_old_names():
         module.np = _numpy_with_old_names()
 
@@ -57,6 +54,6 @@ REPAIR = Repair(
     name="length-buckets",
     why='--num-batch-buckets ends with "percentile() got an unexpected keyword argument \'interpolation\'" or "module '
     "'numpy' has no attribute 'compat'\"",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

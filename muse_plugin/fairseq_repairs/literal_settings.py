@@ -102,7 +102,7 @@ def _loaded_without() -> list[ModuleType]:
     return [module for module in modules if vars(module).get("eval") is not evaluate_literal]
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     return bool(_loaded_without())
 
 
@@ -115,6 +115,6 @@ REPAIR = Repair(
     name="literal-settings",
     why="settings stored in a checkpoint (--adam-betas, --adaptive-softmax-cutoff, kernel lists ...) are passed to "
     "eval, so that a checkpoint from elsewhere can run code although the file itself is read safely",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from types import SimpleNamespace
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from torch import Tensor, nn
 
-from muse_plugin.fairseq_repairs.repair import Repair
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 
 class _OneWord(nn.Module):
@@ -25,7 +24,7 @@ class _OneWord(nn.Module):
         return sample["target"]
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     # One sentence of one word, validated: is it still one sentence afterwards?
     task = SimpleNamespace(target_dictionary=SimpleNamespace(pad=lambda: 1))
     criterion = RdropLabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.0, rdrop_alpha=1.0)
@@ -36,10 +35,8 @@ def _is_needed() -> bool:
 
 
 def _apply() -> None:
-    original = RdropLabelSmoothedCrossEntropyCriterion.forward
-
-    @functools.wraps(original)
-    def forward(self, model, sample, reduce=True, net_output=None):
+    @replace(RdropLabelSmoothedCrossEntropyCriterion, "forward")
+    def forward(original, self, model, sample, reduce=True, net_output=None):
         if model.training or net_output is not None:
             return original(self, model, sample, reduce=reduce, net_output=net_output)
         alpha, self.rdrop_alpha = self.rdrop_alpha, 0.0  # the criterion's own way of not doubling the batch
@@ -48,13 +45,11 @@ def _apply() -> None:
         finally:
             self.rdrop_alpha = alpha
 
-    RdropLabelSmoothedCrossEntropyCriterion.forward = forward
-
 
 REPAIR = Repair(
     name="rdrop-validation",
     why="label_smoothed_cross_entropy_with_rdrop doubles validation batches in place and adds up the losses of both "
     "copies: the perplexity is squared, and --eval-bleu ends with an IndexError (fairseq issue 5410)",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

@@ -1,30 +1,80 @@
-"""What a repair is, and the two ways in which repairs reach the code that runs."""
+"""What a repair is, and the ways in which repairs reach the code that runs."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class Repair:
     """One defect of fairseq and its remedy.
+
+    Some defects can be tried out: these have a ``probe``, and a fairseq without the defect is left alone. The others
+    would take a training, a file or a whole command line to show: they are removed once for each process, and where a
+    command has them, once for each module that it was loaded as.
 
     Attributes:
         name: short name, as returned by ``fairseq_repairs.apply``.
         why: what goes wrong without it.
-        is_needed: tries out whether the defect is present; quick, and changes nothing.
-        apply: removes the defect, so that ``is_needed`` is false afterwards.
+        remedy: removes the defect; with ``command``, from the module that it is given.
+        probe: tries out whether the defect is present; quick, changes nothing, and is false after ``remedy``. None for
+            a defect that cannot be tried out.
+        concerns: without a probe, whether this machine can have the defect.
+        command: without a probe, the module of ``fairseq_cli`` that has the defect; None if loaded modules have it.
     """
 
     name: str
     why: str
-    is_needed: Callable[[], bool]
-    apply: Callable[[], None]
+    remedy: Callable[..., None]
+    probe: Callable[[], bool] | None = None
+    concerns: Callable[[], bool] = lambda: True
+    command: str | None = None
+    _done: list[tuple[ModuleType, ...]] = field(default_factory=list, init=False)
+
+    def is_needed(self) -> bool:
+        """Whether the defect is present in the modules loaded so far."""
+        return self.probe() if self.probe is not None else self.concerns() and bool(self._open_calls())
+
+    def apply(self) -> None:
+        """Removes the defect, so that ``is_needed`` is false afterwards."""
+        for call in self._open_calls():
+            self.remedy(*call)
+            if self.probe is None:
+                self._done.append(call)
+
+    def _open_calls(self) -> list[tuple[ModuleType, ...]]:
+        """Arguments of the calls of ``remedy`` that are not done."""
+        calls = [()] if self.command is None else [(module,) for module in loaded_command(self.command)]
+        return [call for call in calls if call not in self._done]
+
+
+def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """A decorator that puts a function in the place of ``owner.name``, which becomes its first argument.
+
+    Args:
+        owner: a class or a module. What a module holds is replaced in all modules of fairseq, see ``rebind``.
+        name: of the method or function.
+    """
+    held = inspect.getattr_static(owner, name)
+    original = getattr(held, "__func__", held)
+
+    def put(replacement: Callable[..., Any]) -> None:
+        @functools.wraps(original)
+        def wrapper(*rest: Any, **named: Any) -> Any:
+            return replacement(original, *rest, **named)
+
+        setattr(owner, name, type(held)(wrapper) if held is not original else wrapper)
+        if isinstance(owner, ModuleType):
+            rebind(original, wrapper)
+
+    return put
 
 
 def rebind(original: Any, replacement: Any) -> None:

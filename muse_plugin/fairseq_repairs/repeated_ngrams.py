@@ -11,7 +11,7 @@ from torch import Tensor
 from muse_plugin.fairseq_repairs.repair import Repair
 
 
-def _is_needed() -> bool:
+def _is_present() -> bool:
     # After "</s> 5 5" a second "5 5" is forbidden; the beam search has room for more tokens (padding, 1) after these.
     scores = NGramRepeatBlock(2, use_extension=False)(
         torch.tensor([[2, 5, 5, 1, 1, 1]]), torch.zeros(1, 6), bsz=1, beam_size=1, step=2
@@ -54,6 +54,6 @@ REPAIR = Repair(
     name="repeated-ngrams",
     why="without its CUDA extension, --no-repeat-ngram-size compares with the end of the padded token buffer instead "
     "of the latest tokens, and forbids nothing",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    probe=_is_present,
 )

@@ -21,12 +21,10 @@ from fairseq.models import distributed_fairseq_model
 from torch.multiprocessing.spawn import ProcessException, spawn
 from torch.nn.parallel import DistributedDataParallel
 
-from muse_plugin.fairseq_repairs.repair import Repair, rebind
+from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")  # what each of its processes has in the environment
 PORTS = range(20000, 60000)
-
-_MARK = "_counts_processes_without_gpus"
 
 
 def _started_by_torchrun(environment: Mapping[str, str]) -> bool:
@@ -92,10 +90,8 @@ def _sentence(rank: int, size: int, by: signal.Signals) -> str:
 
 
 def _replace_call_main() -> None:
-    original = distributed_utils.call_main
-
-    @functools.wraps(original)
-    def call_main(cfg: Any, main: Callable[..., None], **kwargs: Any) -> None:
+    @replace(distributed_utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Callable[..., None], **kwargs: Any) -> None:
         training = cfg.distributed_training
         if cfg.common.tpu or training.pipeline_model_parallel:
             original(cfg, main, **kwargs)
@@ -113,25 +109,18 @@ def _replace_call_main() -> None:
         training.distributed_rank = None  # each process adds its number to the first
         _run_all(main, cfg, kwargs)
 
-    setattr(call_main, _MARK, True)
-    rebind(original, call_main)
 
+def _apply() -> None:
+    _replace_call_main()
 
-def _replace_gathering() -> None:
-    original = distributed_utils.all_gather_list
-
-    @functools.wraps(original)
-    def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
+    @replace(distributed_utils, "all_gather_list")
+    def all_gather_list(_: Any, data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
         if group is None:
             group = distributed_utils.get_global_group()
         gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
         torch.distributed.all_gather_object(gathered, data, group=group)
         return gathered
 
-    rebind(original, all_gather_list)
-
-
-def _replace_wrapper() -> None:
     knows_new_name = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
 
     @functools.wraps(DistributedDataParallel, updated=())
@@ -143,25 +132,10 @@ def _replace_wrapper() -> None:
     distributed_fairseq_model.DistributedDataParallel = without_devices
 
 
-def _is_needed() -> bool:
-    # Whether processes start and find each other cannot be tried out here.
-    return (
-        torch.distributed.is_available()
-        and torch.cuda.device_count() == 0
-        and not hasattr(distributed_utils.call_main, _MARK)
-    )
-
-
-def _apply() -> None:
-    _replace_call_main()
-    _replace_gathering()
-    _replace_wrapper()
-
-
 REPAIR = Repair(
     name="several-cpu-processes",
     why="without a GPU, --distributed-world-size 2 ends with 'world size is 2 but have 0 available devices', and "
     "torchrun either with a division by zero or, if that flag is left out, in separate trainings over the same files",
-    is_needed=_is_needed,
-    apply=_apply,
+    remedy=_apply,
+    concerns=lambda: torch.distributed.is_available() and torch.cuda.device_count() == 0,
 )

@@ -30,6 +30,39 @@ def read_json_object(path: Path, way_out: str, most_bytes: Optional[int] = None)
     return content
 
 
+def read_versioned(
+    path: Path, version: int, kinds: Mapping[str, type], way_out: str, most_bytes: int
+) -> dict[str, Any]:
+    """Reads a file that this package wrote: an object with ``format_version`` and other fields.
+
+    Args:
+        path: the file.
+        version: the one that is read.
+        kinds: type of each other field, by name.
+        way_out: what the user can do about another file, for the message.
+        most_bytes: a larger file is not read.
+
+    Returns:
+        The fields but the version.
+
+    Raises:
+        ValueError: if it is damaged, of another version, or holds something else.
+    """
+    content = read_json_object(path, way_out, most_bytes)
+    found = content.pop("format_version", None)
+    if found is None:
+        raise ValueError(f"{path} must have a format_version, but it holds something else; {way_out}.")
+    if found != version:
+        raise ValueError(
+            f"{path} must have format_version {version}, but got {_show(found)}; use the version of muse_plugin that "
+            f"wrote it, or {way_out}."
+        )
+    faults = find_faults(content, kinds)
+    if faults:
+        raise ValueError(f"{path} must be as muse_plugin wrote it, but {'; '.join(faults)}; {way_out}.")
+    return content
+
+
 def find_faults(content: Any, kinds: Mapping[str, type], prefix: str = "") -> list[str]:
     """Compares an object with the fields that it must have, no more and no less.
 

@@ -79,25 +79,6 @@ def _skip_rest(stream: BinaryIO) -> bool:
     return has_more
 
 
-def check_streams(source: Optional[Path], target: Optional[Path]) -> None:
-    """Checks ``--input`` and ``--output`` before anything is loaded; None stands for the standard streams.
-
-    Raises:
-        FileNotFoundError: if the source, or the folder of the target, does not exist.
-        IsADirectoryError: if one of them is a folder.
-    """
-    if source is not None and not source.exists():
-        raise FileNotFoundError(f"--input must name a text file, but {source} does not exist.")
-    if source is not None and source.is_dir():
-        raise IsADirectoryError(f"--input must name a text file, but {source} is a folder; name a file in it.")
-    if target is not None and target.is_dir():
-        raise IsADirectoryError(f"--output must name a file, but {target} is a folder; add a file name.")
-    if target is not None and not target.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"--output must lie in an existing folder, but {target.absolute().parent} does not exist; make it first."
-        )
-
-
 @contextlib.contextmanager
 def open_input(path: Optional[Path]) -> Iterator[BinaryIO]:
     """A file, or standard input."""

@@ -16,14 +16,12 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
-from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
 from muse_plugin.files.text_streams import clean_line
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (
     Line,
-    add_stream_arguments,
     check_stream_arguments,
     resume,
     run_until_stopped,
@@ -43,39 +41,11 @@ MAX_LENGTH_FACTOR = 1.5
 MAX_LENGTH_EXTRA = 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin translate`` on ``parser``."""
-    parser.description = "Translate raw text, one sentence a line, from standard input to standard output."
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
-    )
-    add_stream_arguments(parser)
-    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=4000,
-        help="most source tokens translated at once, padding included (default: 4000)",
-    )
-    parser.add_argument("--batch-size", type=int, default=64, help="most sentences translated at once (default: 64)")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Translates the lines of the input; the body of ``muse-plugin translate``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
@@ -163,7 +133,7 @@ class Translator:
         """Loads a checkpoint with its dictionaries and text pipeline.
 
         Args:
-            path: a checkpoint, or a folder with one (see ``finding.CHECKPOINT_NAMES``).
+            path: a checkpoint, or a folder with one (see ``find_checkpoint``).
             data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
             **settings: the remaining arguments of the class.
 

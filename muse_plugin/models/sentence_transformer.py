@@ -17,6 +17,8 @@ from muse_plugin.models.layer_builder import BranchOptions, LayerPlan, branch_na
 from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin.modules.attention import make_padding
+from muse_plugin.modules.branch import LayerContext
 
 # fairseq's positions are counted from the ids: 0 stands for padding, 1 for any word.
 _NO_WORD = 0
@@ -108,8 +110,9 @@ class TransformerStates(nn.Module):
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)
+        context = LayerContext(len(x), make_padding(key_padding_mask, x), lengths=lengths)
         for layer in self.layers:
-            x, _ = layer(x, key_padding_mask=key_padding_mask, lengths=lengths)
+            x = layer(x, context)
         x = x.transpose(0, 1)
         return x if self.output_norm is None else self.output_norm(x)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from muse_plugin.modules.attends import CROSS, SELF, AttentionWeights, HeadSource, weigh_windows
 from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
+from muse_plugin.modules.padding_mask import Padding
 from muse_plugin.ops.window_attention import Windows, window_attention
 
 
@@ -37,17 +38,21 @@ def padding_bias(key_padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
     return bias.masked_fill_(key_padding_mask, torch.finfo(dtype).min / 2)[:, None, None]
 
 
-def _choose_bias(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """The ready-made bias if there is one of the right dtype, else that of the mask."""
-    if mask is None or (bias is not None and bias.dtype == dtype):
-        return bias
-    return padding_bias(mask, dtype)
-
-
-def logits_dtype(x: Tensor) -> torch.dtype:
-    """The dtype that queries and keys projected from ``x`` will have: autocast's, where it is on."""
+def make_padding(mask: Tensor | None, x: Tensor) -> Padding | None:
+    """The padding of a batch for all layers that read ``x``; None if ``mask``, bool (B, S), is."""
+    if mask is None:
+        return None
+    # Queries and keys projected from x have autocast's dtype, where it is on.
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return Padding(mask, padding_bias(mask, dtype))
+
+
+def _bias_of(padding: Padding | None, dtype: torch.dtype) -> Tensor | None:
+    """The ready-made bias if it has the right dtype, else that of the mask."""
+    if padding is None or padding.bias.dtype == dtype:
+        return None if padding is None else padding.bias
+    return padding_bias(padding.mask, dtype)
 
 
 def causal_bias(length: int, keys: int, like: Tensor) -> Tensor:
@@ -143,7 +148,7 @@ class SelfAttention(Branch):
         query, key, value = self._split(projected)
         dropout = self.dropout if self.training else 0.0
         if self.bias is None:
-            bias = _choose_bias(context.key_padding_bias, context.key_padding_mask, query.dtype)
+            bias = _bias_of(context.key_padding, query.dtype)
             out, _ = attend(query, key, value, bias=bias, causal=context.causal, dropout=dropout)
             return merge_heads(out)
         windows = self.describe(self.bias, context, key)
@@ -250,7 +255,7 @@ class CrossAttention(Branch):
             split_heads(query, self.num_heads),
             split_heads(key, self.num_heads),
             split_heads(value, self.num_heads),
-            bias=_choose_bias(context.encoder_padding_bias, context.encoder_padding_mask, query.dtype),
+            bias=_bias_of(context.encoder_padding, query.dtype),
             dropout=self.dropout if self.training else 0.0,
             need_weights=context.need_weights,
         )

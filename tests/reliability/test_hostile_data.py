@@ -10,7 +10,7 @@ from support.helpers import REPOSITORY
 from support.memory_limit import limited_memory
 from support.sentence_models import write_data
 
-from muse_plugin.checkpoints.locate import find_newest_whole
+from muse_plugin.checkpoints.whole_checkpoints import find_newest_whole
 from muse_plugin.fairseq_repairs import checkpoint_bombs
 from muse_plugin.files import text_files
 from muse_plugin.matching.cache_writer import check_folder

@@ -4,6 +4,7 @@ PyTorch's default exchange of gradients, over gloo, without ``--find-unused-para
 in an update would end the run. All models train in the same three processes (``training_pair.py``).
 """
 
+import dataclasses
 import fcntl
 import importlib.util
 import json
@@ -261,11 +262,11 @@ def no_launcher(monkeypatch):
 
 
 def test_nothing_is_repaired_on_a_machine_with_a_gpu(monkeypatch):
-    monkeypatch.setattr(distributed_utils, "call_main", lambda cfg, main: None)
+    repair = dataclasses.replace(several_cpu_processes.REPAIR)  # as in a process in which it is not applied yet
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert several_cpu_processes.REPAIR.is_needed()
+    assert repair.is_needed()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert not several_cpu_processes.REPAIR.is_needed()
+    assert not repair.is_needed()
 
 
 def test_torchrun_decides_about_the_number_of_processes_although_the_flag_is_left_out(no_launcher):

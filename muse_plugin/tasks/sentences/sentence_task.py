@@ -210,10 +210,10 @@ class SentenceTask(FairseqTask):
         """Batches of sentences in memory.
 
         Args:
-            src_tokens: the texts of each item, one or two, from ``encode``.
+            src_tokens: the texts of each item, one or two, from ``encode``; one of a pair alone, too.
             src_lengths: not needed.
         """
-        columns = [EncodedTexts([item[number] for item in src_tokens]) for number in range(2 if self.pairs else 1)]
+        columns = [EncodedTexts(list(column)) for column in zip(*src_tokens, strict=True)]
         padding = None if self.character_dictionary is None else self.character_dictionary.pad()
         return SentenceDataset(columns, self.dictionary.pad(), padding)
 

@@ -116,7 +116,7 @@ def test_loss_of_three_sentences_is_that_worked_out_by_hand():
 
 
 def make_labelled(count=90):
-    """Logits and labels of four classes, of which the last is neither said nor true."""
+    """Logits and labels of four classes, of which the last is neither predicted nor right."""
     logits = torch.randn(count, 4)
     logits[:, 3] = -99
     target = torch.randint(3, (count,))
@@ -138,16 +138,16 @@ def test_each_class_has_a_column_unless_they_are_very_many():
 def test_measures_over_several_batches_equal_those_of_scikit_learn(together):
     sklearn = pytest.importorskip("sklearn.metrics")
     logits, target = make_labelled()
-    said = logits.argmax(1)
+    predicted = logits.argmax(1)
     model = Fixed(logits).eval()
     shown = measure(make(CLASSIFICATION, LABELS), model, make_samples(target, [1] * 90, 40, 1, 32, 17), together)
     settings = {"labels": range(4), "zero_division": 0}
-    for label, expected in zip(LABELS, sklearn.f1_score(target, said, average=None, **settings), strict=True):
+    for label, expected in zip(LABELS, sklearn.f1_score(target, predicted, average=None, **settings), strict=True):
         assert shown[f"f1_{label}"] == pytest.approx(100 * expected, abs=1e-3)
     assert shown["f1_never"] == 0
     # Over the labels that occur, as scikit-learn does by itself.
-    assert shown["macro_f1"] == pytest.approx(100 * sklearn.f1_score(target, said, average="macro"), abs=1e-3)
-    assert shown["accuracy"] == pytest.approx(100 * sklearn.accuracy_score(target, said), abs=1e-3)
+    assert shown["macro_f1"] == pytest.approx(100 * sklearn.f1_score(target, predicted, average="macro"), abs=1e-3)
+    assert shown["accuracy"] == pytest.approx(100 * sklearn.accuracy_score(target, predicted), abs=1e-3)
     nats = sklearn.log_loss(target, logits.softmax(1).double().numpy(), labels=range(4))
     assert shown["loss"] == pytest.approx(nats / math.log(2), abs=1e-3)
     assert not any(name.startswith("_") for name in shown)
@@ -168,25 +168,25 @@ def test_training_measures_accuracy_and_no_f1():
 def test_error_and_correlation_over_several_batches_equal_those_of_numpy_and_scipy(width, together):
     stats = pytest.importorskip("scipy.stats")
     target = torch.randn(60, width) + 5
-    said = target * 0.6 + torch.randn(60, width)
-    criterion, model = make(REGRESSION), Fixed(said)
+    predicted = target * 0.6 + torch.randn(60, width)
+    criterion, model = make(REGRESSION), Fixed(predicted)
     samples = make_samples(target, [2] * 60, 25, 1, 34)
     for sample, (start, end) in zip(samples, ((0, 25), (25, 26), (26, 60)), strict=True):
         sample["target"] = target[start:end]
     shown = measure(criterion, model, samples, together)
-    error = float(np.mean((said.numpy() - target.numpy()) ** 2))
+    error = float(np.mean((predicted.numpy() - target.numpy()) ** 2))
     assert shown["mse"] == pytest.approx(error, abs=1e-4)
     assert shown["loss"] == shown["mse"]
-    expected = stats.pearsonr(said.numpy().ravel(), target.numpy().ravel())[0]
+    expected = stats.pearsonr(predicted.numpy().ravel(), target.numpy().ravel())[0]
     assert shown["pearson"] == pytest.approx(expected, abs=1e-4)
     assert not any(name.startswith("_") for name in shown)
 
 
 def test_loss_of_numbers_is_a_sum_over_sentences_of_means():
-    said, target = torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[0.0, 4.0], [3.0, 1.0]])
+    predicted, target = torch.tensor([[1.0, 2.0], [0.0, 0.0]]), torch.tensor([[0.0, 4.0], [3.0, 1.0]])
     (sample,) = make_samples(torch.zeros(2), [1, 4], 2)
     sample["target"] = target
-    criterion, model = make(REGRESSION), Fixed(said)
+    criterion, model = make(REGRESSION), Fixed(predicted)
     loss, size, log = criterion(model, sample)
     assert (loss.item(), size, log["ntokens"]) == (2.5 + 5.0, 2, 5)
     assert_close(criterion(model, sample, reduce=False)[0], [2.5, 5.0])
@@ -222,14 +222,14 @@ def test_measures_of_tags_equal_those_of_scikit_learn_and_seqeval_without_paddin
     logits, target, lengths = make_tagged()
     samples = make_samples(target, lengths, 20, 1, 29)
     shown = measure(make(TAGGING, TAGS, entities=True), Fixed(logits).eval(), samples, together)
-    true = [target[i, :n].tolist() for i, n in enumerate(lengths)]
-    said = [logits[i, :n].argmax(-1).tolist() for i, n in enumerate(lengths)]
-    flat = [*itertools.chain(*true)], [*itertools.chain(*said)]
+    gold = [target[i, :n].tolist() for i, n in enumerate(lengths)]
+    predicted = [logits[i, :n].argmax(-1).tolist() for i, n in enumerate(lengths)]
+    flat = [*itertools.chain(*gold)], [*itertools.chain(*predicted)]
     assert shown["accuracy"] == pytest.approx(100 * sklearn.accuracy_score(*flat), abs=1e-3)
     for tag, expected in zip(TAGS, sklearn.f1_score(*flat, average=None), strict=True):
         assert shown[f"f1_{tag}"] == pytest.approx(100 * expected, abs=1e-3)
     assert shown["macro_f1"] == pytest.approx(100 * sklearn.f1_score(*flat, average="macro"), abs=1e-3)
-    names = [[[TAGS[tag] for tag in row] for row in rows] for rows in (true, said)]
+    names = [[[TAGS[tag] for tag in row] for row in rows] for rows in (gold, predicted)]
     for measured in ("f1", "precision", "recall"):
         expected = getattr(seqeval, f"{measured}_score")(*names)
         assert shown[f"entity_{measured}"] == pytest.approx(100 * expected, abs=1e-3)
@@ -297,7 +297,7 @@ def test_a_field_brings_its_own_loss_and_its_best_tags(training):
 
 
 @pytest.mark.parametrize(
-    ("said", "true", "counts"),
+    ("predicted", "gold", "counts"),
     [
         ("O O", "O O", (0, 0, 0)),
         ("B-X I-X O", "B-X I-X O", (1, 1, 1)),
@@ -308,9 +308,9 @@ def test_a_field_brings_its_own_loss_and_its_best_tags(training):
         ("B-X I-Y", "B-X B-Y", (2, 2, 2)),
     ],
 )
-def test_entities_are_counted_by_the_rules_of_conlleval(said, true, counts):
+def test_entities_are_counted_by_the_rules_of_conlleval(predicted, gold, counts):
     pytest.importorskip("seqeval")
-    assert count_entities([said.split()], [true.split()]) == counts
+    assert count_entities([predicted.split()], [gold.split()]) == counts
 
 
 def test_entities_do_not_reach_into_the_next_sentence():

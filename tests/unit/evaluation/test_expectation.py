@@ -5,13 +5,13 @@ from muse_plugin.evaluation.expectation import check_interval, judge
 
 def test_score_within_passes():
     verdict = judge("tokenized_bleu", 36.28, 35.7, 36.5)
-    assert verdict.passed
-    assert verdict.sentence == "PASS: tokenised BLEU 36.3 lies in the expected interval, 35.7 to 36.5."
+    assert verdict["passed"]
+    assert verdict["sentence"] == "PASS: tokenised BLEU 36.3 lies in the expected interval, 35.7 to 36.5."
 
 
 @pytest.mark.parametrize("score", [35.7, 36.5])
 def test_bounds_belong_to_the_interval(score):
-    assert judge("bleu", score, 35.7, 36.5).passed
+    assert judge("bleu", score, 35.7, 36.5)["passed"]
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,10 @@ def test_bounds_belong_to_the_interval(score):
 )
 def test_score_outside_comes_with_advice(metric, score, advice):
     verdict = judge(metric, score, 35.7, 36.5)
-    assert not verdict.passed
-    assert verdict.sentence.startswith("OUTSIDE: ")
-    assert f" {score:.2f} lies outside the expected interval, 35.7 to 36.5; " in verdict.sentence
-    assert advice in verdict.sentence
+    assert not verdict["passed"]
+    assert verdict["sentence"].startswith("OUTSIDE: ")
+    assert f" {score:.2f} lies outside the expected interval, 35.7 to 36.5; " in verdict["sentence"]
+    assert advice in verdict["sentence"]
 
 
 @pytest.mark.parametrize(("low", "high"), [(36.5, 35.7), (float("nan"), 1.0), (0.0, float("inf"))])

@@ -1,14 +1,15 @@
 """Against fairseq itself: the BLEU that fairseq-generate prints is the one that its log evaluates to."""
 
+import argparse
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from support import fairseq_commands
 
 from muse_plugin.evaluation import generation
-from muse_plugin.evaluation.generation import PACKAGE_FOLDER, GenerationSettings, infer_languages, make_command
+from muse_plugin.evaluation.generation import PACKAGE_FOLDER, infer_languages, make_command
+from muse_plugin_command.flags import evaluate as flags
 
 SPLIT = "train"  # learnt by heart, so that there are matches of all lengths
 
@@ -92,12 +93,19 @@ def test_path_generates_and_scores(trained, tmp_path, run_evaluate):
     assert "beam" not in options
 
 
+def parse(*words):
+    parser = argparse.ArgumentParser()
+    flags.add_arguments(parser)
+    return parser.parse_args(words)
+
+
 def test_command_has_every_setting_as_a_word_of_its_own(tmp_path):
-    settings = GenerationSettings(
-        path="a b.pt", data=Path("data $HOME"), gen_subset="test1", source_lang="de", target_lang="en", beam=4,
-        lenpen=0.6, batch_size=7, cpu=True, post_process="subword_nmt", more=["--fp16", "--x=; rm"],
+    args = parse(
+        "--path", "a b.pt", "--data", "data $HOME", "--gen-subset", "test1", "--source-lang", "de",
+        "--target-lang", "en", "--beam", "4", "--lenpen", "0.6", "--batch-size", "7", "--cpu",
+        "--generate-arg=--fp16", "--generate-arg=--x=; rm",
     )  # fmt: skip
-    assert make_command(settings, tmp_path) == [
+    assert make_command(args, tmp_path) == [
         sys.executable, "-m", "fairseq_cli.generate", "data $HOME", "--user-dir", str(PACKAGE_FOLDER),
         "--path", "a b.pt", "--results-path", str(tmp_path), "--gen-subset", "test1", "--beam", "4",
         "--lenpen", "0.6", "--source-lang", "de", "--target-lang", "en",
@@ -120,8 +128,8 @@ def test_flags_reach_fairseq(trained, monkeypatch, run_evaluate, write_log, flag
     given = []
     log = write_log("log", ["a@@ b"], ["ab"], ["c@@ d"])
 
-    def fake_generate(settings, folder):
-        given.append((settings, folder))
+    def fake_generate(args, folder):
+        given.append((make_command(args, folder), folder))
         assert folder.is_dir()
         return log
 
@@ -129,11 +137,12 @@ def test_flags_reach_fairseq(trained, monkeypatch, run_evaluate, write_log, flag
     run_evaluate(
         "--path", f"{checkpoint}:other.pt", "--data", data, "--beam", "4", "--lenpen", "0", "--max-tokens", "99", *flags
     )
-    ((settings, folder),) = given
-    assert settings == GenerationSettings(
-        path=f"{checkpoint}:other.pt", data=data, source_lang="de", target_lang="en", beam=4, lenpen=0.0, max_tokens=99,
-        post_process=post_process,
-    )  # fmt: skip
+    ((command, folder),) = given
+    assert command[3:] == [
+        str(data), "--user-dir", str(PACKAGE_FOLDER), "--path", f"{checkpoint}:other.pt", "--results-path", str(folder),
+        "--gen-subset", "test", "--beam", "4", "--lenpen", "0.0", "--source-lang", "de", "--target-lang", "en",
+        "--max-tokens", "99", *(["--post-process", post_process] if post_process else []),
+    ]  # fmt: skip
     assert not folder.exists()
 
 
@@ -146,10 +155,11 @@ def test_languages_come_from_the_names_of_files(tmp_path):
 def test_failure_of_fairseq_is_reported_with_its_command(trained, tmp_path, monkeypatch):
     data, checkpoint = trained
     monkeypatch.setattr(generation, "make_command", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
+    args = parse("--path", str(checkpoint), "--data", str(data))
     with pytest.raises(
         ValueError, match=r"exit code 0, but got 3; its own message is above\. The command was: .*SystemExit"
     ):
-        generation.generate(GenerationSettings(str(checkpoint), data), tmp_path)
+        generation.generate(args, tmp_path)
     monkeypatch.setattr(generation, "make_command", lambda *_: [sys.executable, "-c", ""])
     with pytest.raises(FileNotFoundError, match=r"fairseq-generate must write .*generate-test.txt, but did not"):
-        generation.generate(GenerationSettings(str(checkpoint), data), tmp_path)
+        generation.generate(args, tmp_path)

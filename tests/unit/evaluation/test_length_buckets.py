@@ -2,9 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, make_buckets, parse_bounds, score_buckets
-from muse_plugin.evaluation.scores import make_measures
-from muse_plugin.evaluation.text_forms import TextForms
+from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, make_buckets, parse_bounds
 
 
 def test_default_is_the_figure_of_the_paper():
@@ -37,15 +35,13 @@ def test_nonsense_bounds_are_refused(text):
         parse_bounds(text)
 
 
-def test_score_of_a_bucket_is_that_of_its_sentences_alone(slow_multi_bleu):
+def test_score_of_a_bucket_is_that_of_its_sentences_alone(run_evaluate, write_log, slow_multi_bleu):
     references = ["a b c d e", "b c d e f g", "x y z a b", "a b c d"]
     hypotheses = ["a b c d x", "b c d e f", "x y z a b", "d c b a"]
-    (measure,) = make_measures(TextForms(references, None))
-    statistics = measure.collect(TextForms(hypotheses, None))
-    buckets = make_buckets([1, 9, 2, 9], [2, 5])
-    found = score_buckets(buckets, measure, statistics)
-    assert found[1] is None
-    for bucket, score in zip(buckets, found, strict=True):
-        if bucket.members:
-            parts = [[lines[i] for i in bucket.members] for lines in (hypotheses, references)]
-            assert slow_multi_bleu(*parts).startswith(f"BLEU = {score:.2f},")
+    log = write_log("a.log", hypotheses, references, ["a", "a a a a a a a a a", "a a", "a a a a a a a a a"])
+    buckets = run_evaluate("--generation-log", log, "--length-buckets", "2,5").json["length_buckets"]["buckets"]
+    assert [bucket["num_sentences"] for bucket in buckets] == [2, 0, 2]
+    assert buckets[1]["scores"] == [None]
+    for bucket, members in ((buckets[0], (0, 2)), (buckets[2], (1, 3))):
+        parts = [[lines[i] for i in members] for lines in (hypotheses, references)]
+        assert slow_multi_bleu(*parts).startswith(f"BLEU = {bucket['scores'][0]:.2f},")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from muse_plugin.evaluation.length_buckets import Bucket, estimate_buckets
 from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
 from muse_plugin.evaluation.scores import make_measures
 from muse_plugin.evaluation.significance import estimate_interval
@@ -34,8 +33,8 @@ def test_an_interval_holds_the_middle_of_resampled_scores(measured):
     found = estimate_interval(measure, statistics, 100, 7)
     chosen = np.random.default_rng(7).choice(12, size=(100, 12), replace=True)
     scores = sorted(measure.compute([statistics[i] for i in row]).score for row in chosen.tolist())
-    assert tuple(found) == pytest.approx((scores[2], scores[97]), abs=1e-4)
-    assert found.low < measure.compute(statistics).score < found.high
+    assert found == pytest.approx((scores[2], scores[97]), abs=1e-4)
+    assert found[0] < measure.compute(statistics).score < found[1]
     assert estimate_interval(measure, statistics, 100, 8) != found
 
 
@@ -43,16 +42,19 @@ def test_equal_sentences_have_an_interval_without_width(measured):
     measure, statistics, *_ = measured
     found = estimate_interval(measure, statistics[:1] * 5, 40, 1)
     score = measure.compute(statistics[:1]).score
-    assert tuple(found) == pytest.approx((score, score), abs=1e-4)
+    assert found == pytest.approx((score, score), abs=1e-4)
 
 
-def test_buckets_are_resampled_by_themselves(measured):
-    measure, statistics, *_ = measured
-    buckets = [Bucket(1, 5, [0, 3, 4]), Bucket(6, 9, []), Bucket(10, None, [1, 2])]
-    found = estimate_buckets(buckets, measure, statistics, 50, 2)
-    assert found[0] == estimate_interval(measure, [statistics[i] for i in (0, 3, 4)], 50, 2)
-    assert found[1] is None
-    assert found[2] == estimate_interval(measure, statistics[1:3], 50, 2)
+def test_buckets_are_resampled_by_themselves(run_evaluate, write_log, measured):
+    measure, statistics, hypotheses, references = measured
+    lengths = [2, 12, 12, 2, 2, *[20] * 7]
+    log = write_log("a.log", hypotheses, references, [" ".join("a" * length) for length in lengths])
+    words = ["--generation-log", log, "--length-buckets", "5,9,15", "--length-intervals", "--num-resamples", 50]
+    buckets = run_evaluate(*words, "--seed", 2).json["length_buckets"]["buckets"]
+    for bucket, members in ((buckets[0], (0, 3, 4)), (buckets[2], (1, 2))):
+        low, high = estimate_interval(measure, [statistics[i] for i in members], 50, 2)
+        assert bucket["intervals_95"] == [[round(low, 4), round(high, 4)]]
+    assert buckets[1]["intervals_95"] == [None]
 
 
 def test_the_command_writes_intervals_of_both_systems(run_evaluate, write_log, tmp_path):

@@ -9,9 +9,9 @@ from muse_plugin.evaluation.ranking_scores import score_ranking
 from muse_plugin_command import cli
 
 
-def write(path, kind, said, true, lengths=None):
-    lengths = lengths or [3] * len(said)
-    lines = [json.dumps({kind: a, "target": b, "length": n}) for a, b, n in zip(said, true, lengths, strict=True)]
+def write(path, kind, predicted, gold, lengths=None):
+    lengths = lengths or [3] * len(predicted)
+    lines = [json.dumps({kind: a, "target": b, "length": n}) for a, b, n in zip(predicted, gold, lengths, strict=True)]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -39,7 +39,7 @@ ANSWERS = [
 
 
 def test_labels_are_scored_as_counted_by_hand():
-    # a: said 3 times, true twice, both twice; b: said once, true twice, both once; c is only said.
+    # a: predicted 3 times, right twice, both twice; b: predicted once, right twice, both once; c is only predicted.
     result = score_labels(["a", "a", "b", "a", "c"], ["a", "a", "b", "b", "d"])
     assert result["scores"]["accuracy"] == pytest.approx(60.0)
     f1 = {"a": 80.0, "b": 200 / 3, "c": 0.0, "d": 0.0}
@@ -50,9 +50,9 @@ def test_labels_are_scored_as_counted_by_hand():
 
 
 def test_entities_count_only_where_stretch_and_type_agree():
-    true = [["B-X", "I-X", "O", "B-Y"], ["B-X", "O"]]
-    said = [["B-X", "I-X", "O", "B-X"], ["B-X", "I-X"]]  # one of three right; the second is too long
-    scores = score_entities(said, true)["scores"]
+    gold = [["B-X", "I-X", "O", "B-Y"], ["B-X", "O"]]
+    predicted = [["B-X", "I-X", "O", "B-X"], ["B-X", "I-X"]]  # one of three right; the second is too long
+    scores = score_entities(predicted, gold)["scores"]
     assert scores == pytest.approx({"entity_f1": 100 / 3, "entity_precision": 100 / 3, "entity_recall": 100 / 3})
 
 
@@ -65,15 +65,15 @@ def test_numbers_are_scored_over_all_of_them():
 
 
 def test_the_positive_label_has_its_own_measures():
-    # yes: said 3 times, right 4 times, both twice
-    said, true = ["yes", "yes", "yes", "no", "no"], ["yes", "yes", "no", "yes", "yes"]
-    scores = score_labels(said, true, positive="yes")["scores"]
+    # yes: predicted 3 times, right 4 times, both twice
+    predicted, gold = ["yes", "yes", "yes", "no", "no"], ["yes", "yes", "no", "yes", "yes"]
+    scores = score_labels(predicted, gold, positive="yes")["scores"]
     assert list(scores) == ["accuracy", "macro_f1", "f1", "precision", "recall"]
     assert scores == pytest.approx(
         {"accuracy": 40.0, "macro_f1": 400 / 14, "f1": 400 / 7, "precision": 200 / 3, "recall": 50.0}
     )
     with pytest.raises(ValueError, match="right at least once, but got 'maybe'; choose one of no, yes"):
-        score_labels(said, true, positive="maybe")
+        score_labels(predicted, gold, positive="maybe")
 
 
 def test_answers_are_ranked_as_counted_by_hand():
@@ -120,7 +120,7 @@ def test_command_ranks_the_answers_to_each_question(tmp_path, capsys):
     command = [*write_answers(tmp_path, ANSWERS), "--length-buckets", "5", "--output", str(tmp_path / "r.json")]
     assert cli.main(command) == 0
     printed = capsys.readouterr().out
-    # said yes: 4, of which 2 are right; right: 3
+    # predicted yes: 4, of which 2 are right; right: 3
     for line in ("accuracy = 50.00", "f1 = 57.14", "precision = 50.00", "recall = 66.67", "map = 79.17", "mrr = 75.00"):
         assert line in printed
     assert "map and mrr over 2 groups with 5 answers; 1 groups without a right answer left out" in printed

@@ -78,13 +78,13 @@ def test_batches_that_are_made_anew_in_each_epoch_are_left_alone(task, dataset, 
 def test_looking_for_the_defect_is_silent_and_leaves_the_random_numbers(caplog):
     state = np.random.get_state()[1].copy()
     with caplog.at_level("DEBUG"):
-        assert not batches_after_resuming._is_needed()
+        assert not batches_after_resuming.REPAIR.is_needed()
     assert caplog.records == []
     np.testing.assert_array_equal(np.random.get_state()[1], state)
 
 
 def test_the_defect_is_found_where_it_is(monkeypatch):
     monkeypatch.setattr(FairseqTask, "get_batch_iterator", FairseqTask.get_batch_iterator.__wrapped__)
-    assert batches_after_resuming._is_needed()
+    assert batches_after_resuming.REPAIR.is_needed()
     batches_after_resuming.REPAIR.apply()
-    assert not batches_after_resuming._is_needed()
+    assert not batches_after_resuming.REPAIR.is_needed()

@@ -1,5 +1,6 @@
 """Each repair of fairseq, in this process. For the commands, see tests/integration/test_repairs_in_processes.py."""
 
+import importlib.util
 import inspect
 import io
 import logging
@@ -323,8 +324,13 @@ def configuration(max_tokens=None, skip=False):
 
 
 def test_command_loaded_later_is_repaired_by_applying_again(interactive, monkeypatch):
-    monkeypatch.setattr(interactive, "make_batches", interactive.make_batches.__wrapped__)
+    spec = importlib.util.spec_from_file_location("__mp_main__", interactive.__file__)
+    again = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, again)
+    spec.loader.exec_module(again)
+    assert not hasattr(again.make_batches, "__wrapped__")
     assert fairseq_repairs.apply() == ["interactive-lines"]
+    assert again.make_batches.__wrapped__.__module__ == "__mp_main__"
     assert fairseq_repairs.apply() == []
 
 
@@ -388,7 +394,7 @@ def test_lines_are_numbered_through_all_buffers_and_skipping_stays_possible(inte
             lines, encode_fn
         )[1],
     )
-    interactive_lines._repair(module)
+    interactive_lines._apply(module)
     path = tmp_path / "lines.txt"
     path.write_text("5\n6\n7 7 7\n8\n9 9 9\n")
     for skip, expected in ((False, [[2, 2], [2, 2], [2]]), (True, [[2, 2], [4, 2], [4]])):

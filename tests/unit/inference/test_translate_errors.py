@@ -1,6 +1,6 @@
 """What ``translate`` says when something is missing or does not fit, and that no odd line ends it."""
 
-import argparse
+import functools
 import logging
 import os
 import re
@@ -8,12 +8,15 @@ import shutil
 
 import pytest
 import torch
+from support.helpers import parse_flags
 from support.translation_models import GERMAN, save_translation_model
 
 from muse_plugin.inference import translate
 from muse_plugin.inference.translate import Line, Translator
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_pipeline import FILE_NAME
+
+parse = functools.partial(parse_flags, "translate")
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +29,6 @@ def trained_folder(tmp_path_factory):
 def model_folder(trained_folder, tmp_path):
     """A copy that a test may damage."""
     return shutil.copytree(trained_folder, tmp_path / "model")
-
-
-def parse(*words):
-    parser = argparse.ArgumentParser()
-    translate.add_arguments(parser)
-    return parser.parse_args([str(word) for word in words])
 
 
 def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, caplog):
@@ -135,7 +132,7 @@ def test_other_settings_do_not_go_on(unfinished):
         "made with --beam 5 (now 4) and --lenpen 1.0 (now 0.5) and --max-tokens 4000 (now 400) and --batch-size 64"
     )
     with pytest.raises(
-        FileExistsError, match=re.escape(message) + r".*; give --restart to begin anew, or name another"
+        FileExistsError, match=re.escape(message) + r".*; give --restart to begin again, or name another"
     ):
         translate.run(parse(*unfinished, *flags))
 

@@ -80,9 +80,16 @@ def model(request):
     return request.param
 
 
-@pytest.fixture(params=MATCHES)
-def match(request):
-    return MATCHES[request.param]
+# Every model with one way to match, every way with one model.
+COMPARED = sorted(
+    {(model, "element_max") for model in SIZES} | {("head_wise_match_transformer", match) for match in MATCHES}
+)
+
+
+@pytest.fixture(params=COMPARED, ids="-".join)
+def compared(request):
+    model, match = request.param
+    return model, MATCHES[match]
 
 
 def pairs_of(first, second, **padding):
@@ -90,7 +97,8 @@ def pairs_of(first, second, **padding):
 
 
 @torch.no_grad()
-def test_a_pair_alone_equals_itself_in_a_batch_however_padded(model, match):
+def test_a_pair_alone_equals_itself_in_a_batch_however_padded(compared):
+    model, match = compared
     net = build(model, **match)
     first, second = make_sentences(7, 1, 4, seed=1), make_sentences(2, 9, 1, seed=2)
     batch = net(**pairs_of(first, second)).logits
@@ -125,7 +133,8 @@ def test_bert_must_have_a_position_for_every_word_piece_of_the_longest_text(tmp_
 
 
 @torch.no_grad()
-def test_kept_vectors_give_the_same_bits_as_the_whole_model(model, match):
+def test_kept_vectors_give_the_same_bits_as_the_whole_model(compared):
+    model, match = compared
     net = build(model, **match)
     first, second = make_sentences(7, 1, 4, seed=1), make_sentences(2, 9, 1, seed=2)
     kept = [net.represent(**make_input(sentences)).numpy().tobytes() for sentences in (first, second)]
@@ -140,9 +149,8 @@ def test_kept_vectors_give_the_same_bits_as_the_whole_model(model, match):
 
 
 @torch.no_grad()
-def test_every_word_of_either_sentence_can_matter(model, match):
-    if model.endswith("multi_scale") and match.get("match") == "classic":
-        match = {**match, "head_pooling": "max"}  # the windows of the classification token end before
+def test_every_word_of_either_sentence_can_matter(compared):
+    model, match = compared
     net = build(model, **match)
     (first,), (second,) = make_sentences(6, seed=1), make_sentences(6, seed=2)
     before = net(**pairs_of([first], [second])).logits
@@ -156,7 +164,8 @@ def test_every_word_of_either_sentence_can_matter(model, match):
         assert sum(change > 1e-7 for change in changes) >= 4, changes
 
 
-def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing(model, match):
+def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing(compared):
+    model, match = compared
     net = build(model, **match).train()
     first, second = make_sentences(*[6] * 24, seed=1), make_sentences(*[5] * 24, seed=2)
     net(**pairs_of(first, second)).logits.square().sum().backward()

@@ -4,6 +4,7 @@ import pytest
 import torch
 from support import muse_models
 from support.helpers import assert_close
+from support.layers import make_context
 from support.sentence_models import build, make_input, make_sentences
 
 from muse_plugin.modules.attends import (
@@ -16,7 +17,7 @@ from muse_plugin.modules.attends import (
 )
 from muse_plugin.modules.attention import CrossAttention
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
-from muse_plugin.modules.branch import LayerContext, merge_heads, split_heads
+from muse_plugin.modules.branch import merge_heads, split_heads
 from muse_plugin.modules.distance_attention import MaskedAttention
 
 ATOL = 1e-5  # float32, sums in another order
@@ -141,7 +142,7 @@ def test_rows_of_a_beam_share_the_padding_of_their_sentence():
     torch.manual_seed(0)
     module = CrossAttention(8, 2, 6).eval()
     mask = torch.tensor([[False, False, True], [False, False, False]])
-    context = LayerContext(4, encoder_out=torch.randn(3, 2, 6), encoder_padding_mask=mask)
+    context = make_context(4, encoder_out=torch.randn(3, 2, 6), encoder_padding_mask=mask)
     seen = {}
     with watch_attention([module], seen.__setitem__):
         module({"encoder_query": torch.randn(6, 4, 8)}, context)

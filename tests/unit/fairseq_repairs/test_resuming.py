@@ -8,7 +8,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from support.helpers import save_checkpoint
 
-from muse_plugin.fairseq_repairs.damaged_checkpoints import _choose_together
+from muse_plugin.fairseq_repairs.resuming import _choose_together
 
 
 @pytest.fixture
