@@ -70,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
         if not args.figures.is_dir():
             raise ValueError(f"--figures must be a folder that exists, but got {args.figures}; make it first.")
         figures = _draw(records, args.figures)
-    relative = {kind: _relative_to(path, args.output.parent) for kind, path in figures.items()}
+    relative = {
+        kind: path.resolve().relative_to(args.output.parent.resolve()).as_posix() for kind, path in figures.items()
+    }
     text = format_report(records, relative, args.script)
     with open_atomically(args.output) as file:
         file.write(text.encode())
@@ -141,7 +143,3 @@ def _draw(records: Sequence[Record], folder: Path) -> dict[str, Path]:
             growth_plot.draw(path, curves, kind)
             figures[kind] = path
     return figures
-
-
-def _relative_to(path: Path, folder: Path) -> str:
-    return Path(path).resolve().relative_to(folder.resolve()).as_posix()
