@@ -70,9 +70,8 @@ def run(args: argparse.Namespace) -> int:
         if not args.figures.is_dir():
             raise ValueError(f"--figures must be a folder that exists, but got {args.figures}; make it first.")
         figures = _draw(records, args.figures)
-    relative = {
-        kind: path.resolve().relative_to(args.output.parent.resolve()).as_posix() for kind, path in figures.items()
-    }
+    folder = args.output.parent.resolve()
+    relative = {kind: path.resolve().relative_to(folder).as_posix() for kind, path in figures.items()}
     text = format_report(records, relative, args.script)
     with open_atomically(args.output) as file:
         file.write(text.encode())
