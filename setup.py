@@ -20,7 +20,7 @@ setup(
     author="The muse_plugin authors",
     license="MIT",
     # The command is a package of its own: inside muse_plugin it would import that, and so fairseq, before every run.
-    packages=find_packages(include=["muse_plugin", "muse_plugin.*", "muse_plugin_command"]),
+    packages=find_packages(include=["muse_plugin", "muse_plugin.*", "muse_plugin_command", "muse_plugin_command.*"]),
     package_data={"muse_plugin": ["py.typed"], "muse_plugin.view": ["*.html", "*.js", "*.css", "*.svg"]},
     entry_points={"console_scripts": ["muse-plugin = muse_plugin_command:main"]},
     python_requires=">=3.10,<3.13",  # fairseq-fixed 0.12.3.1 names 3.11 and 3.12; 3.13 has not been tried

@@ -1,9 +1,10 @@
-"""One command, ``muse-plugin``, with sub-commands that are imported only when they are asked for.
+"""One command, ``muse-plugin``, with sub-commands whose work is imported only after their flags are read.
 
 Nothing but the standard library is imported here: importing ``muse_plugin`` imports fairseq, which takes seconds and is
 impossible on the machine where ``muse-plugin doctor`` is needed most.
 
-To add a sub-command, add a line to ``COMMANDS``. Its module defines ``add_arguments(parser)`` and ``run(args) -> int``.
+To add a sub-command, add a line to ``COMMANDS``. A file of its name in ``flags`` defines ``add_arguments(parser)``, and
+the module that the line names defines ``run(args) -> int``.
 """
 
 import argparse
@@ -38,9 +39,9 @@ class Command(NamedTuple):
     """A line of the table of sub-commands.
 
     Attributes:
-        module: where ``add_arguments`` and ``run`` are defined, as ``muse_plugin.<module>``.
+        module: where ``run`` is defined, as ``muse_plugin.<module>``.
         help: one line for ``muse-plugin --help``.
-        standalone: if true, the module lies in this package and needs only the standard library.
+        standalone: if true, the module is in this package and needs only the standard library.
     """
 
     module: str
@@ -55,6 +56,7 @@ COMMANDS = {
     "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
     "translate": Command("inference.translate", "translate raw sentences from standard input"),
     "view": Command("view.view", "look into translations in a browser: n-best, attention, gates"),
+    "prepare-translation": Command("preparation.prepare_translation", "make translation data from parallel text"),
     "prepare-text": Command("preparation.prepare_text", "make training data for sentence models from labelled text"),
     "predict": Command("inference.predict", "label or tag raw text with a sentence model"),
     "match": Command("matching.match", "encode sentences once, then score and search pairs of them"),
@@ -63,11 +65,6 @@ COMMANDS = {
     "analyze": Command("analysis.analyze", "look into models and training runs: figures with their numbers"),
     "benchmark": Command("benchmark.benchmark", "measure speed and memory against fairseq's own models"),
 }
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin path``: there are none."""
-    parser.description = 'Print the folder of this package: fairseq-train --user-dir "$(muse-plugin path)" ...'
 
 
 def run(args: argparse.Namespace) -> int:
@@ -86,27 +83,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         The exit code: what the sub-command returned, or 2 if it could not be started or refused its input.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    parser, subparsers = _build_parser()
     name = next((word for word in words if not word.startswith("-")), "")
-    command = COMMANDS.get(name)
-    module = None
+    parser = build_parser(name)
     try:
-        if command is not None:
-            try:
-                module = _load_module(command)
-            except ImportError as error:
-                if _keeps_traceback(words):
-                    raise
-                return _report(name, f"it cannot start: {error}; 'muse-plugin doctor' says what is missing.")
-            module.add_arguments(subparsers[name])
         args = parser.parse_args(words)
     except SystemExit as stop:  # argparse has printed its message or the help text
         return stop.code if isinstance(stop.code, int) else 2
-    if module is None:
+    if name not in COMMANDS:
         parser.print_help(sys.stderr)
         return 2
     try:
-        return int(module.run(args))
+        body = load_body(name)
+    except ImportError as error:
+        if args.traceback:
+            raise
+        return _report(name, f"it cannot start: {error}; 'muse-plugin doctor' says what is missing.")
+    try:
+        return int(body.run(args))
     except USER_ERRORS as error:
         if args.traceback:
             raise
@@ -121,14 +114,26 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return _report(name, f"there is no room to write ({error.strerror}); make some, then give the command again.")
 
 
-def _build_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    # It proposes the flag that a misspelt one may stand for. Sub-commands get parsers of its class.
+def build_parser(name: str = "") -> argparse.ArgumentParser:
+    """Builds the parser of the whole command line, which proposes the flag that a misspelt one may stand for.
+
+    Args:
+        name: the sub-command whose flags are declared; those of the others are not.
+    """
     parser = SuggestingParser(prog="muse-plugin", description="Tools around the MUSE models for fairseq.")
     parser.add_argument("--version", action="version", version=f"muse-plugin {read_version()}")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error was raised")
-    choices = parser.add_subparsers(title="commands", metavar="COMMAND")
-    subparsers = {name: choices.add_parser(name, help=command.help) for name, command in COMMANDS.items()}
-    return parser, subparsers
+    choices = parser.add_subparsers(title="commands", metavar="COMMAND")  # parsers of the same class
+    for command, (_, summary, _) in COMMANDS.items():
+        own = choices.add_parser(command, help=summary)
+        if command == name:
+            load_flags(name).add_arguments(own)
+    return parser
+
+
+def load_flags(name: str) -> ModuleType:
+    """Imports the module that declares the flags of a sub-command."""
+    return importlib.import_module(f"{__package__}.flags.{name.replace('-', '_')}")
 
 
 def read_version() -> str:
@@ -138,16 +143,14 @@ def read_version() -> str:
     return match[1] if match else "unknown"
 
 
-def _load_module(command: Command) -> ModuleType:
+def load_body(name: str) -> ModuleType:
+    """Imports the module that does the work of a sub-command."""
+    command = COMMANDS[name]
     if command.standalone:
         return importlib.import_module(f"{__package__}.{command.module}")
     if PACKAGE_FOLDER.name not in sys.modules and importlib.util.find_spec(PACKAGE_FOLDER.name) is None:
         sys.path.insert(0, str(PACKAGE_FOLDER.parent))  # a checkout that is not installed
     return importlib.import_module(f"{PACKAGE_FOLDER.name}.{command.module}")
-
-
-def _keeps_traceback(words: Sequence[str]) -> bool:
-    return "--traceback" in words
 
 
 def _report(name: str, sentence: str) -> int:

@@ -39,3 +39,35 @@ def check_apart(output: Optional[Path], *inputs: Optional[Path]) -> None:
         if is_read:
             what = f"lies in {path}, which is read" if path.is_dir() else "is read too"
             raise ValueError(f"--output must not replace what is read, but {output} {what}; name another file.")
+
+
+def check_read_twice(path: Path, flag: str) -> None:
+    """Checks that a text can be read, and read again.
+
+    Raises:
+        FileNotFoundError: if it does not exist.
+        ValueError: if it is no ordinary file.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{flag} must name a text file, but {path} does not exist.")
+    if not path.is_file():
+        raise ValueError(f"{flag} must name an ordinary file, which is read twice, but {path} is none; store it first.")
+
+
+def check_streams(source: Optional[Path], target: Optional[Path]) -> None:
+    """Checks ``--input`` and ``--output`` before anything is loaded; None stands for the standard streams.
+
+    Raises:
+        FileNotFoundError: if the source, or the folder of the target, does not exist.
+        IsADirectoryError: if one of them is a folder.
+    """
+    if source is not None and not source.exists():
+        raise FileNotFoundError(f"--input must name a text file, but {source} does not exist.")
+    if source is not None and source.is_dir():
+        raise IsADirectoryError(f"--input must name a text file, but {source} is a folder; name a file in it.")
+    if target is not None and target.is_dir():
+        raise IsADirectoryError(f"--output must name a file, but {target} is a folder; add a file name.")
+    if target is not None and not target.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"--output must lie in an existing folder, but {target.absolute().parent} does not exist; make it first."
+        )

@@ -14,6 +14,7 @@ from muse_plugin.benchmark import conv_speed, sentence_speed, systems, window_sp
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin_command.flags.benchmark import SCALES
 
 _MUSE_BASE = "MUSE base (12+12 layers, 384/768, kernels 3+15)"
 
@@ -147,13 +148,13 @@ TARGETS = (
     ),
     *(
         Target(
-            f"encoder layers of windows {window_speed.SCALES[0]}, {length} tokens, forward{paper}",
+            f"encoder layers of windows {SCALES[0]}, {length} tokens, forward{paper}",
             "fairseq Transformer layers",
             "attention",
             window_speed.OURS,
             window_speed.FAIRSEQ,
             least,
-            (("scales", window_speed.SCALES[0]), ("length", length)),
+            (("scales", SCALES[0]), ("length", length)),
         )
         for length, least, paper in (*_PAPER_LENGTHS, (400, 4.0, ""), (800, 6.0, ""))
     ),

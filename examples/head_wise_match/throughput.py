@@ -150,8 +150,8 @@ def measure_encoding(order):
 
 
 def measure_pairs(order):
-    from muse_plugin.matching.best_matches import plan_blocks
     from muse_plugin.matching.score import score_all
+    from muse_plugin.matching.vector_cache import plan_blocks
 
     model = load_model(order)
     cache = model.open_cache(Path(order["cache"]))

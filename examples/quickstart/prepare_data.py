@@ -12,7 +12,7 @@ import sys
 from multiprocessing import Pool
 from pathlib import Path
 
-from muse_plugin.text.sentence_pieces import SentencePieces
+from muse_plugin.text.sentence_pieces import DICTIONARY_NAME, SentencePieces
 from muse_plugin.text.text_pipeline import LEARNABLE, TextPipeline
 
 SPLITS = ("train", "valid", "test")
@@ -77,9 +77,7 @@ def main() -> int:
 
     args.output.mkdir(parents=True, exist_ok=True)
     if args.subwords != "bpe":
-        pieces = SentencePieces(pipeline.source_content).list_pieces()
-        # fairseq wants a count; nothing here depends on it.
-        (args.output / "pieces.txt").write_bytes("".join(f"{piece} 1\n" for piece in pieces).encode("utf-8"))
+        SentencePieces(pipeline.source_content).write_dictionary(args.output / DICTIONARY_NAME)
     with Pool(args.workers, initializer=_start_worker, initargs=(args.pipeline,)) as pool:
         for split, pairs in splits.items():
             encoded = pool.map(_encode, pairs, chunksize=500)

@@ -19,7 +19,7 @@ from typing import Optional
 import sacrebleu
 import torch
 
-from muse_plugin.files.text_streams import iterate_lines
+from muse_plugin.files.lines import iterate_stream
 from muse_plugin.text.text_pipeline import TextPipeline
 
 NUM_SHOWN = 10
@@ -28,7 +28,7 @@ PACKAGES = ("fairseq-fixed", "torch", "numpy", "sacrebleu", "sacremoses", "subwo
 
 def read_lines(path: Path) -> list[str]:
     with path.open("rb") as stream:
-        return [text for text, _ in iterate_lines(stream)]
+        return [text for text, _ in iterate_stream(stream)]
 
 
 def read_hypotheses(path: Path, count: int) -> list[str]:

@@ -63,7 +63,7 @@ setting arch "${ARCH:-}"
 case "${SUBWORDS:-bpe}" in
   bpe) ;;
   sentencepiece | sentencepiece:unigram) settings+=(subwords=sentencepiece) ;;
-  sentencepiece:bpe) settings+=(subwords=sentencepiece-bpe) ;;
+  sentencepiece:bpe) settings+=(subwords=sentencepiece:bpe) ;;
   *)
     printf "quickstart: error: SUBWORDS must be bpe, sentencepiece or sentencepiece:bpe, but is '%s'.\n" "$SUBWORDS" >&2
     exit 2

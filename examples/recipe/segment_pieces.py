@@ -14,7 +14,13 @@ from pathlib import Path
 del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
 
 from muse_plugin.files.atomic_files import open_atomically  # noqa: E402
-from muse_plugin.text.sentence_pieces import MODEL_NAME, MODEL_TYPES, SentencePieces, learn_pieces  # noqa: E402
+from muse_plugin.text.sentence_pieces import (  # noqa: E402
+    DICTIONARY_NAME,
+    MODEL_NAME,
+    MODEL_TYPES,
+    SentencePieces,
+    learn_pieces,
+)
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -38,9 +44,7 @@ def main() -> int:
         pieces = SentencePieces(model)
         with open_atomically(args.data / MODEL_NAME) as file:
             file.write(model)
-        with open_atomically(args.data / "pieces.txt") as file:
-            # fairseq wants a count; nothing here depends on it.
-            file.writelines(f"{piece} 1\n".encode() for piece in pieces.list_pieces())
+        pieces.write_dictionary(args.data / DICTIONARY_NAME)
         (args.data / "bpe").mkdir(exist_ok=True)
         for name in (f"{split}.{lang}" for split in args.splits for lang in args.langs):
             with open_atomically(args.data / "bpe" / name) as file:

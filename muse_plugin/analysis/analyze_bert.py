@@ -13,30 +13,25 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.analysis import attention_distance, attention_map, concentration
+from muse_plugin.analysis import attention_map, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.analysis.subject import MAX_TOKENS
-from muse_plugin.files.text_streams import check_streams, iterate_lines
+from muse_plugin.files.lines import iterate_stream
+from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
-from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flag_checks import check_positive, check_streams
 
-DESCRIPTION = (
-    "Look at the attention of a BERT, a folder as Hugging Face's transformers writes it, while it reads raw text: how "
-    "far each head looks, how its weight is spread over distances, how sharp it is by sentence length, and what heads "
-    "look at in one sentence."
-)
 _FIRST, _LAST = "[CLS]", "[SEP]"
 _FILLING = 0  # any valid id
 
 
 class BertReader(nn.Module):
-    """A BERT as ``reading.py`` runs models.
+    """A BERT as ``load.py`` runs models.
 
     Args:
         encoder: the BERT.
@@ -53,39 +48,11 @@ class BertReader(nn.Module):
         return states
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin analyze bert`` on ``parser``."""
-    parser.add_argument(
-        "--bert-dir",
-        required=True,
-        type=Path,
-        metavar="DIR",
-        help=f"folder with config.json, {VOCABULARY_NAME} and model.safetensors or pytorch_model.bin",
-    )
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="raw text, one sentence a line")
-    parser.add_argument(
-        "--sentences", type=int, default=500, metavar="N", help="sentences read from the beginning (default: 500)"
-    )
-    parser.add_argument(
-        "--sentence",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of the sentence, from 1 and blank lines left out, whose attention is shown (default: 1)",
-    )
-    parser.add_argument("--name", default="BERT", help="what to call the model (default: BERT)")
-    parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, help="most word pieces in a batch (default: 4000)"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Analyses a BERT; the body of ``muse-plugin analyze bert``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -120,11 +87,7 @@ def run(args: argparse.Namespace) -> int:
     pieces = sentences[args.sentence - 1]
     read_corpus(reader, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
     results = [
-        *attention_distance.make_results(
-            attention_distance.read_heads(args.name, sites, attention.statistics),
-            attention_distance.read_distances(args.name, sites, attention.statistics),
-        ),
-        concentration.make_result(concentration.read_concentration(args.name, sites, attention.statistics)),
+        *head_tables.make_results(*head_tables.read_tables(args.name, attention)),
         *attention_map.make_results(attention_map.read_maps(args.name, sites, shown.maps, pieces, [])),
     ]
     record = {
@@ -132,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         "data": {"input": str(args.input), "sentences": len(sentences), "shown_sentence": args.sentence},
         **describe_run(),
     }
-    write_results(args.output, f"Analysis of {args.name}", results, [], record)
+    write_results(args.output, f"Analysis of {args.name}", results, {}, record)
     sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 
@@ -150,7 +113,7 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
         ValueError: if there is no sentence.
     """
     with path.open("rb") as file:
-        lines = (cutter.split(text) for text, _ in iterate_lines(file))
+        lines = (cutter.split(text) for text, _ in iterate_stream(file))
         sentences = [[_FIRST, *pieces[: longest - 2], _LAST] for pieces in itertools.islice(filter(None, lines), count)]
     if not sentences:
         raise ValueError(f"--input must have a sentence, but {path} has none.")
@@ -158,21 +121,12 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
 
 
 def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Tensor]]:
-    """Batches of sentences of similar length for ``BertReader``.
-
-    Args:
-        sentences: ids.
-        max_tokens: of a batch, padding included; a longer sentence makes a batch of its own.
-    """
-    groups: list[list[Sequence[int]]] = []
-    for sentence in sorted(sentences, key=len):
-        if not groups or len(sentence) * (len(groups[-1]) + 1) > max_tokens:
-            groups.append([])
-        groups[-1].append(sentence)
-    return [_pad(group) for group in groups]
+    """Batches of ids of similar length for ``BertReader``; ``max_tokens`` of a batch, padding included."""
+    lengths = {number: len(sentence) for number, sentence in enumerate(sentences)}
+    return [_pad([sentences[number] for number in group]) for group in length_batches.make_batches(lengths, max_tokens)]
 
 
 def _pad(group: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    longest = max(map(len, group))
-    rows = [[*sentence, *[_FILLING] * (longest - len(sentence))] for sentence in group]
-    return {"pieces": torch.tensor(rows), "lengths": torch.tensor([len(sentence) for sentence in group])}
+    lengths = [len(sentence) for sentence in group]
+    rows = [[*sentence, *[_FILLING] * (max(lengths) - len(sentence))] for sentence in group]
+    return {"pieces": torch.tensor(rows), "lengths": torch.tensor(lengths)}

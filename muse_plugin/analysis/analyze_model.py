@@ -1,51 +1,45 @@
 """``muse-plugin analyze model``: figures and numbers about a trained model, from its parameters and a part of its data.
 
 One pass over the sentences feeds every analysis of encoders and decoders that the model has parts for, see
-``reading.py``; one more those of a pooling with heads, see ``pooled_attention.py``.
+``load.py``; one more those of a pooling with heads, see ``pooled_attention.py``.
 """
 
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.analysis import (
     allocation,
-    attention_distance,
+    attended_words,
     attention_map,
-    concentration,
+    convolutions,
     directions,
-    gates,
-    kernels,
+    head_similarity,
+    head_tables,
+    shaded_document,
 )
-from muse_plugin.analysis.attention_sites import find_sites
-from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, Observer, read_corpus
-from muse_plugin.analysis.pooled_attention import find_pooling
-from muse_plugin.analysis.pooling_tables import TABLES, WordSettings, add_word_flags, list_makers, read_tables
-from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.analysis.result import Missing, Result
-from muse_plugin.analysis.subject import (
-    MAX_TOKENS,
+from muse_plugin.analysis.analyzed_model import (
+    AnalyzedModel,
     Batches,
-    Subject,
     check_same_data,
     choose_sentences,
     choose_shown_sentence,
-    load_subject,
+    load_model,
     name_words,
 )
-from muse_plugin.checkpoints.locate import add_path_argument
+from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
+from muse_plugin.analysis.pooled_attention import find_pooling
+from muse_plugin.analysis.pooling_tables import WordSettings, read_tables
+from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
+from muse_plugin.analysis.result import Result
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.analyze import MAX_TOKENS
 
-DESCRIPTION = (
-    "Look into a trained model: gates and kernels of convolutions, what heads look at, how far and how sharply, "
-    "windows of heads, masks of the distance network, words and documents as the heads of a pooling see them. Writes "
-    "each figure as PNG and SVG with its numbers as CSV, all numbers as numbers.json, and report.html with "
-    "everything in one file."
-)
 _NO_HEADS = "the model has no pooling with heads, which --pooling low_rank_attention or structured_attention gives"
 NOT_THERE = {
     "gates": "the model has no gate between kernel sizes",
@@ -58,46 +52,11 @@ NOT_THERE = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin analyze model`` on ``parser``."""
-    add_path_argument(parser)
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help="a second model of the same data, such as a Transformer, to stand beside the first in every figure",
-    )
-    parser.add_argument("--name", help="what to call the model (default: its architecture)")
-    parser.add_argument("--against-name", metavar="NAME", help="what to call the second (default: its architecture)")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the data (default: as trained)")
-    parser.add_argument("--split", default="valid", metavar="NAME", help="part of the data (default: valid)")
-    parser.add_argument(
-        "--sentences", type=int, default=500, metavar="N", help="sentences read, spread over the split (default: 500)"
-    )
-    parser.add_argument(
-        "--sentence",
-        type=int,
-        metavar="N",
-        help="number of the sentence, from 1, whose attention is shown (default: one of at most 20 tokens)",
-    )
-    parser.add_argument(
-        "--only",
-        metavar="NAME,...",
-        help=f"analyses out of {', '.join(NOT_THERE)} (default: all that the model has parts for)",
-    )
-    add_word_flags(parser)
-    parser.add_argument(
-        "--max-tokens", type=int, default=MAX_TOKENS, help="most tokens in a batch, padding included (default: 4000)"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Analyses a model; the body of ``muse-plugin analyze model``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -119,36 +78,35 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     for logger in ("fairseq", "muse_plugin.tasks", "matplotlib"):  # which report each step
         logging.getLogger(logger).setLevel(logging.WARNING)
-    subjects = [load_subject(args.path, args.split, args.data, args.name, args.cpu)]
+    models = [load_model(args.path, args.split, args.data, args.name, args.cpu)]
     if args.against is not None:
-        subjects.append(load_subject(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))
-        check_same_data(*subjects)
-        subjects = _tell_apart(subjects)
-    findings = [
-        analyze(subject, wanted, args.sentences, args.sentence, args.max_tokens, settings) for subject in subjects
+        models.append(load_model(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))
+        check_same_data(*models)
+        models = _tell_apart(models)
+    reports = [
+        analyze(analyzed, wanted, args.sentences, args.sentence, args.max_tokens, settings) for analyzed in models
     ]
-    results, missing = combine(findings, wanted, settings)
-    for part in missing:
-        if part.name == "words" and args.words is not None:
-            raise ValueError(
-                f"--words asks for what is not there: {part.reason}; drop the flag, or name another checkpoint."
-            )
-    if args.only is not None and missing:
+    results, missing = combine(reports, wanted, settings)
+    if "words" in missing and args.words is not None:
         raise ValueError(
-            f"--only {missing[0].name} asks for what is not there: {missing[0].reason}; leave it out, or name another "
-            "checkpoint."
+            f"--words asks for what is not there: {missing['words']}; drop the flag, or name another checkpoint."
+        )
+    if args.only is not None and missing:
+        name, reason = next(iter(missing.items()))
+        raise ValueError(
+            f"--only {name} asks for what is not there: {reason}; leave it out, or name another checkpoint."
         )
     if not results:
-        raise ValueError(f"nothing of {args.path} can be shown: {'; '.join(part.reason for part in missing)}.")
+        raise ValueError(f"nothing of {args.path} can be shown: {'; '.join(missing.values())}.")
     record = {
-        "models": [{"name": subject.name, **subject.settings} for subject in subjects],
-        "data": {"split": args.split, "sentences": findings[0].sentences, "shown_sentence": findings[0].shown},
+        "models": [{"name": analyzed.name, **analyzed.settings} for analyzed in models],
+        "data": {"split": args.split, "sentences": reports[0].sentences, "shown_sentence": reports[0].shown},
         **describe_run(),
     }
-    title = " and ".join(subject.name for subject in subjects)
+    title = " and ".join(analyzed.name for analyzed in models)
     write_results(args.output, f"Analysis of {title}", results, missing, record)
-    for part in missing:
-        sys.stdout.write(f"{part.name} does not apply: {part.reason}\n")
+    for name, reason in missing.items():
+        sys.stdout.write(f"{name} does not apply: {reason}\n")
     sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 
@@ -162,48 +120,48 @@ def parse_only(text: Optional[str]) -> list[str]:
     if text is None:
         return list(NOT_THERE)
     names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in NOT_THERE:
-            raise ValueError(f"--only must list analyses out of {', '.join(NOT_THERE)}, but got {name!r}.")
+    unknown = [name for name in names if name not in NOT_THERE]
+    if unknown:
+        raise ValueError(f"--only must list analyses out of {', '.join(NOT_THERE)}, but got {unknown[0]!r}.")
     return [name for name in NOT_THERE if name in names]
 
 
-def _tell_apart(subjects: Sequence[Subject]) -> list[Subject]:
+def _tell_apart(models: Sequence[AnalyzedModel]) -> list[AnalyzedModel]:
     """Two models of one name are numbered."""
-    if len({subject.name for subject in subjects}) == len(subjects):
-        return list(subjects)
-    names = [f"{s.name} {number}" for number, s in enumerate(subjects, start=1)]
-    return [subject._replace(name=name) for subject, name in zip(subjects, names, strict=True)]
+    if len({analyzed.name for analyzed in models}) == len(models):
+        return list(models)
+    names = [f"{model.name} {number}" for number, model in enumerate(models, start=1)]
+    return [analyzed._replace(name=name) for analyzed, name in zip(models, names, strict=True)]
 
 
-class Findings(NamedTuple):
+class Report(NamedTuple):
     """What was found in one model.
 
     Attributes:
-        rows: of each table, by its name; tables of parts that the model does not have are empty.
+        rows: of each table, by its name; none for parts that the model does not have.
         sentences: how many were read.
         shown: number of the sentence whose attention is shown, from 1; None if none is.
         reasons: why an analysis has nothing to show, where ``NOT_THERE`` does not say it; by its name.
     """
 
-    rows: dict[str, list[Any]]
+    rows: Mapping[str, list[Any]]
     sentences: int
     shown: Optional[int]
-    reasons: dict[str, str]
+    reasons: Mapping[str, str]
 
 
 def analyze(
-    subject: Subject,
+    analyzed: AnalyzedModel,
     wanted: Sequence[str],
     count: int,
     shown: Optional[int] = None,
     max_tokens: int = MAX_TOKENS,
     settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
-) -> Findings:
+) -> Report:
     """Analyses one model.
 
     Args:
-        subject: the model and its data.
+        analyzed: the model and its data.
         wanted: names of analyses.
         count: sentences to read.
         shown: number of the sentence whose attention is shown, from 1; None to choose one.
@@ -213,86 +171,80 @@ def analyze(
     Raises:
         ValueError: if there is no such sentence, or a chosen word does not occur.
     """
-    name, model = subject.name, subject.model
+    name, model = analyzed.name, analyzed.model
     sites = find_sites(model) if "attention" in wanted else []
-    convolutions = kernels.find_kernel_sites(model) if "kernels" in wanted else []
-    both = directions.find_directions(model) if "directions" in wanted else []
     attention = AttentionObserver(sites)
-    kernel = KernelObserver([site.module for site in convolutions])
-    direction = directions.DirectionObserver(both)
-    chosen = choose_sentences(subject, count)
-    observers: list[tuple[Observer, Sequence[Any]]] = [(attention, sites), (kernel, convolutions), (direction, both)]
-    used = [observer for observer, found in observers if found]
+    kernel = KernelObserver(convolutions.find_kernel_sites(model) if "kernels" in wanted else [])
+    direction = directions.DirectionObserver(directions.find_directions(model) if "directions" in wanted else [])
+    chosen = choose_sentences(analyzed, count)
+    used = [observer for observer in (attention, kernel, direction) if observer.sites]
     if used:
-        read_corpus(model, Batches(subject, chosen, max_tokens), used, subject.padding, name)
-    rows: dict[str, list[Any]] = {
-        "gates": gates.read_gates(name, model) if "gates" in wanted else [],
-        "kernels": kernels.read_kernels(name, convolutions, kernel),
-        "heads": attention_distance.read_heads(name, sites, attention.statistics),
-        "distances": attention_distance.read_distances(name, sites, attention.statistics),
-        "concentration": concentration.read_concentration(name, sites, attention.statistics),
-        "maps": [],
-        "allocation": allocation.read_allocation(name, model) if "allocation" in wanted else [],
-        "masks": directions.read_masks(name, both),
-        "offsets": directions.read_offsets(name, direction),
-        **{table: [] for table in TABLES},
-    }
+        read_corpus(model, Batches(analyzed, chosen, max_tokens), used, analyzed.padding, name)
+    heads, distances, sharpness = head_tables.read_tables(name, attention)
+    rows: defaultdict[str, list[Any]] = defaultdict(
+        list,
+        gates=convolutions.read_gates(name, model) if "gates" in wanted else [],
+        kernels=convolutions.read_kernels(name, kernel),
+        heads=heads,
+        distances=distances,
+        concentration=sharpness,
+        allocation=allocation.read_allocation(name, model) if "allocation" in wanted else [],
+        masks=directions.read_masks(name, direction.sites),
+        offsets=directions.read_offsets(name, direction),
+    )
     pools = find_pooling(model) is not None and not {"words", "pooling"}.isdisjoint(wanted)
     place: Optional[int] = None
     reasons: dict[str, str] = {}
     if sites or (pools and "pooling" in wanted):
-        place = choose_shown_sentence(subject, chosen, shown)
+        place = choose_shown_sentence(analyzed, chosen, shown)
     if sites and place is not None:
-        (inputs,) = Batches(subject, [place])
+        (inputs,) = Batches(analyzed, [place])
         observer = MapObserver(sites)
-        read_corpus(model, [inputs], [observer], subject.padding)
-        rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(subject, inputs))
+        read_corpus(model, [inputs], [observer], analyzed.padding)
+        rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(analyzed, inputs))
     if pools:
-        tables, reasons = read_tables(subject, wanted, chosen, place, max_tokens, settings)
+        tables, reasons = read_tables(analyzed, wanted, chosen, place, max_tokens, settings)
         rows.update(tables)
-    return Findings(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
+    return Report(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
 
 
 # Which tables an analysis has, the first of which says whether it applies, and how they become results.
 _MAKERS: dict[str, tuple[tuple[str, ...], Callable[..., list[Result]]]] = {
-    "gates": (("gates",), lambda rows: [gates.make_result(rows)]),
-    "kernels": (("kernels",), lambda rows: [kernels.make_result(rows)]),
+    "gates": (("gates",), convolutions.make_gate_results),
+    "kernels": (("kernels",), convolutions.make_kernel_results),
     "attention": (
         ("heads", "distances", "concentration", "maps"),
-        lambda heads, distances, sharpness, maps: [
-            *attention_distance.make_results(heads, distances),
-            concentration.make_result(sharpness),
-            *attention_map.make_results(maps),
-        ],
+        lambda *rows: [*head_tables.make_results(*rows[:3]), *attention_map.make_results(rows[3])],
     ),
-    "allocation": (("allocation",), lambda rows: [allocation.make_result(rows)]),
+    "allocation": (("allocation",), allocation.make_results),
     "directions": (("masks", "offsets"), directions.make_results),
+    "words": (("attended", "word_weights", "classes"), attended_words.make_results),
+    "pooling": (
+        ("shaded", "similarity"),
+        lambda *rows: [*shaded_document.make_results(rows[0]), *head_similarity.make_results(rows[1])],
+    ),
 }
 
 
 def combine(
-    findings: Sequence[Findings],
+    reports: Sequence[Report],
     wanted: Sequence[str],
     settings: WordSettings = WordSettings(),  # noqa: B008  (immutable)
-) -> tuple[list[Result], list[Missing]]:
-    """Puts the models side by side.
+) -> tuple[list[Result], dict[str, str]]:
+    """Puts the models side by side: results of what at least one of them has, and why the others have none.
 
     Args:
-        findings: of each model.
+        reports: of each model.
         wanted: names of analyses.
         settings: what is shown of words.
-
-    Returns:
-        Results of what at least one model has, and what none has.
     """
-    makers = {**_MAKERS, **list_makers(settings)}
-    results, missing = [], []
+    results: list[Result] = []
+    missing: dict[str, str] = {}
     for name in wanted:
-        tables, make = makers[name]
-        rows = [[row for found in findings for row in found.rows[table]] for table in tables]
+        tables, make = _MAKERS[name]
+        rows = [[row for report in reports for row in report.rows[table]] for table in tables]
         if rows[0]:
-            results += make(*rows)
+            results += make(*rows, *((settings.min_documents, settings.measure) if name == "words" else ()))
         else:
-            reasons = [found.reasons[name] for found in findings if name in found.reasons]
-            missing.append(Missing(name, reasons[0] if reasons else NOT_THERE[name]))
+            missing[name] = next((r.reasons[name] for r in reports if name in r.reasons), NOT_THERE[name])
     return results, missing

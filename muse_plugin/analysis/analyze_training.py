@@ -9,52 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.analysis.drawing import add_legend
+from muse_plugin.analysis.drawing import add_legend, label, open_grid
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.analysis.result import Result, unique
-from muse_plugin.analysis.training_log import EPOCH, INNER, TrainingRow, read_run
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.analysis.result import Result, group
+from muse_plugin.analysis.training_log import EPOCH, INNER, LABELS, TrainingRow, read_run
+from muse_plugin.results.figures import COLORS, MARKERS
 
-DESCRIPTION = (
-    "Draw the course of training runs from their logs: loss, perplexity, BLEU or accuracy, learning rate and gradient "
-    "norm by updates, several runs in one plot. Writes PNG, SVG, CSV, numbers.json and report.html."
-)
-# In the order of panels, with the labels of axes.
-LABELS = {
-    "loss_bits": "loss (bits)",
-    "nll_loss_bits": "negative log-likelihood (bits)",
-    "perplexity": "perplexity",
-    "bleu": "BLEU (0 to 100)",
-    "accuracy_percent": "accuracy (%)",
-    "learning_rate": "learning rate",
-    "gradient_norm": "gradient norm",
-}
 _LOGARITHMIC = ("perplexity",)
 _COLUMNS = 3
 _MOST_MARKED = 40  # points of a line that have markers
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin analyze training`` on ``parser``."""
-    parser.add_argument(
-        "--logs",
-        required=True,
-        nargs="+",
-        type=Path,
-        metavar="FILE_OR_DIR",
-        help="logs of fairseq-train (--log-format simple or json), or folders of its --tensorboard-logdir; one per run",
-    )
-    parser.add_argument(
-        "--names", nargs="+", metavar="NAME", help="what to call the runs (default: the parts in which paths differ)"
-    )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write to")
 
 
 def run(args: argparse.Namespace) -> int:
     """Draws training runs; the body of ``muse-plugin analyze training``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -77,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     rows = [row for path, name in zip(args.logs, names, strict=True) for row in read_run(path, name)]
     record = {"runs": [{"name": name, "log": str(path)} for path, name in zip(args.logs, names, strict=True)]}
-    write_results(args.output, "Training", [make_result(rows)], [], record)
+    write_results(args.output, "Training", [make_result(rows)], {}, record)
     sys.stdout.write(f"1 figure with its numbers written; open {args.output / REPORT_NAME}\n")
     return 0
 
@@ -96,51 +66,40 @@ def name_runs(paths: Sequence[Path]) -> list[str]:
 
 def make_result(rows: Sequence[TrainingRow]) -> Result:
     """Rows to a result."""
-    return Result(
-        "training",
-        "Training",
+    text = (
         "Lines: training, as means since the last line of the log (or over an epoch, where the log has no more). "
-        "Markers with dashes: validation. The x axis counts updates. Losses are in bits, as fairseq logs them.",
-        rows,
-        lambda path: draw(rows, path),
+        "Markers with dashes: validation. The x axis counts updates. Losses are in bits, as fairseq logs them."
     )
+    return Result("training", "Training", text, rows, draw)
 
 
 def draw(rows: Sequence[TrainingRow], path: Path) -> None:
     """Draws a panel for each measure, a colour for each run."""
-    runs = unique([row.run for row in rows])
-    measures = [measure for measure in LABELS if any(row.measure == measure for row in rows)]
-    columns = min(_COLUMNS, len(measures))
-    lines = -(-len(measures) // columns)
-    with open_figure(path, 1.8 + 3.3 * columns, 0.3 + 2.5 * lines, "--output") as figure:
-        panels = figure.subplots(lines, columns, squeeze=False)
-        for axes, measure in zip(panels.flat, measures, strict=False):
-            for i, name in enumerate(runs):
-                own = [row for row in rows if (row.run, row.measure) == (name, measure)]
-                _draw_run(axes, own, name, i)
-            axes.set_xlabel("updates")
-            axes.set_ylabel(LABELS[measure])
+    runs, by_measure = list(group(rows, "run")), group(rows, "measure")
+    measures = [measure for measure in LABELS if measure in by_measure]
+    with open_grid(path, len(measures), _COLUMNS, 3.3, 2.5, 1.8) as (_, panels, _):
+        for axes, measure in zip(panels, measures, strict=True):
+            for name, own in group(by_measure[measure], "run").items():
+                _draw_run(axes, own, name, runs.index(name))
+            label(axes, x="updates", y=LABELS[measure], grid="y")
             if measure in _LOGARITHMIC:
                 axes.set_yscale("log")
-            axes.grid(axis="y", **GRID)
-        for axes in panels.flat[len(measures) :]:
-            axes.set_axis_off()
-        add_legend([*panels.flat[:columns]])
+        add_legend(panels[:_COLUMNS])
 
 
 def _draw_run(axes: Any, rows: Sequence[TrainingRow], name: str, i: int) -> None:
-    parts = unique([row.part for row in rows])
+    parts = group(rows, "part")
     if INNER in parts:
-        parts = [part for part in parts if part != EPOCH]
-    for part in parts:
-        points = [(row.updates, row.value) for row in rows if row.part == part]
+        parts.pop(EPOCH, None)
+    for part, own in parts.items():
         trains = part in (INNER, EPOCH)
         axes.plot(
-            *zip(*points, strict=True),
+            [row.updates for row in own],
+            [row.value for row in own],
             color=COLORS[i],
             linestyle="-" if trains else "--",
-            marker=None if trains and len(points) > 1 else MARKERS[i],
-            markevery=max(1, len(points) // _MOST_MARKED),
+            marker=None if trains and len(own) > 1 else MARKERS[i],
+            markevery=max(1, len(own) // _MOST_MARKED),
             markersize=3.5,
             lw=1.3,
             label=f"{name}: {'train' if trains else part}",

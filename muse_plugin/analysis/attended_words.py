@@ -1,19 +1,23 @@
-"""The words that the heads of a pooling look at most, class by class (arXiv:1912.00835, Table 6)."""
+"""The words that the heads of a pooling look at, class by class (arXiv:1912.00835).
+
+Those that are looked at most (Table 6), and for chosen ones the distributions over documents (Figure 4).
+"""
 
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from muse_plugin.analysis.drawing import label_words, name_by_model
-from muse_plugin.analysis.pooled_attention import ClassMeans
-from muse_plugin.analysis.result import Result, unique
-from muse_plugin.results.figures import COLORS, GRID, open_figure
+from muse_plugin.analysis.drawing import label, label_words, open_grid
+from muse_plugin.analysis.pooled_attention import ClassMeans, Uses
+from muse_plugin.analysis.result import Result, group, make_results_by_model
+from muse_plugin.results.figures import COLORS
 
-WEIGHT, RATIO = MEASURES = ("weight", "ratio")
+WEIGHT, RATIO = "weight", "ratio"
 AXIS_LABELS = {
     WEIGHT: "weight of the word in a document (0 to 1)",
     RATIO: "weight of the word relative to equal weights (1: equal)",
@@ -24,10 +28,11 @@ DEFINITION = (
     "document's words have a sum of 1; long documents have small ones). Ratio: that divided by the word's share of the "
     "document's words, 1 if all words are given the same."
 )
-_COLUMNS = 4
-_PANEL_WIDTH = 2.5  # inches
-_BAR_HEIGHT = 0.17
 _LONGEST_CLASS = 22  # characters
+_SPREAD = 0.26  # of the points of a class, to either side
+_FEWEST = 5  # documents that a box is drawn for
+_BOX_HEIGHT = 0.62
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class AttendedRow(NamedTuple):
@@ -54,6 +59,22 @@ class ClassRow(NamedTuple):
     documents: int
 
 
+class WordWeightRow(NamedTuple):
+    """What a word is given in one document: its weight and ratio there, see ``Uses``.
+
+    ``document`` is its number in the split, from 1; ``text`` is 2 for the second text of a pair, otherwise 1.
+    """
+
+    model: str
+    word: str
+    label: str
+    document: int
+    text: int
+    occurrences: int
+    weight: float
+    ratio: float
+
+
 def rank_words(
     name: str,
     classes: Sequence[str],
@@ -73,18 +94,15 @@ def rank_words(
         count: most words of a class.
         min_documents: of a class that a word must occur in.
         measure: "weight" or "ratio", what words are ranked by; of equal ones the first of the dictionary comes first.
-
-    Returns:
-        Rows by class and rank; none for a class without such a word.
     """
     values = getattr(means, measure + "s").masked_fill(~_find_frequent(means, dictionary, min_documents), -math.inf)
     rows = []
-    for number, label in enumerate(classes):
+    for number, name_of_class in enumerate(classes):
         order = values[number].argsort(descending=True, stable=True)[:count].tolist()
         for rank, word in enumerate((word for word in order if values[number, word] > -math.inf), start=1):
             found = (float(table[number, word]) for table in (means.weights, means.ratios))
             counts = (int(table[number, word]) for table in (means.documents, means.counts))
-            rows.append(AttendedRow(name, label, rank, dictionary[word], *found, *counts))  # type: ignore[arg-type]
+            rows.append(AttendedRow(name, name_of_class, rank, dictionary[word], *found, *counts))
     return rows
 
 
@@ -94,17 +112,7 @@ def choose_words(
     """The words whose mean differs most between classes: the largest minus the smallest.
 
     A class counts for a word if ``min_documents`` of its documents have the word. Words of one such class differ by
-    nothing and come last, the largest mean first.
-
-    Args:
-        means: of words by class.
-        dictionary: of the words.
-        count: most words.
-        min_documents: see above.
-        measure: "weight" or "ratio".
-
-    Returns:
-        Their ids; none if no word is that frequent.
+    nothing and come last, the largest mean first. ``measure`` is "weight" or "ratio"; ``count`` is the most words.
     """
     frequent = _find_frequent(means, dictionary, min_documents)
     values: Tensor = getattr(means, measure + "s")
@@ -121,67 +129,132 @@ def _find_frequent(means: ClassMeans, dictionary: Any, min_documents: int) -> Te
     return frequent
 
 
+def read_word_weights(
+    name: str, classes: Sequence[str], uses: Uses, dictionary: Any, words: Sequence[int]
+) -> list[WordWeightRow]:
+    """Uses of the words with the ids ``words`` to rows, in the order of words, classes and documents."""
+    rows = []
+    for word in words:
+        found = (uses.words == word).nonzero().flatten()
+        table = [part[found].tolist() for part in uses[1:]]
+        for place, document, *rest in sorted(zip(*table, strict=True)):
+            rows.append(WordWeightRow(name, dictionary[word], classes[place], document + 1, *rest))
+    return rows
+
+
 def make_results(
-    rows: Sequence[AttendedRow], sizes: Sequence[ClassRow], min_documents: int, measure: str = WEIGHT
+    ranked: Sequence[AttendedRow],
+    weights: Sequence[WordWeightRow],
+    sizes: Sequence[ClassRow],
+    min_documents: int,
+    measure: str = WEIGHT,
 ) -> list[Result]:
-    """Rows to results, one for each model.
+    """Rows to results, of each kind one for each model.
 
     Args:
-        rows: of ``rank_words``.
+        ranked: of ``rank_words``.
+        weights: of ``read_word_weights``.
         sizes: of all classes, those without words, too.
         min_documents: see ``rank_words``.
-        measure: likewise.
+        measure: "weight" or "ratio", what words are ranked by, and what is drawn.
     """
-    models, results = unique([row.model for row in rows]), []
-    for model in models:
-        own = [row for row in rows if row.model == model]
-        classes = [row for row in sizes if row.model == model]
-        results.append(
-            Result(
-                *name_by_model("attended_words", "Words that the pooling looks at, by class", model, models),
-                f"The words with the largest mean {measure} over the documents of a class (by their true label) that "
-                f"have the word, at least {min_documents}. {DEFINITION}",
-                own,
-                lambda path, own=own, classes=classes: draw(own, classes, path, measure),  # type: ignore[misc]
-            )
-        )
-    return results
+    classes = group(sizes, "model")
+    about_ranks = (
+        f"The words with the largest mean {measure} over the documents of a class (by their true label) that have the "
+        f"word, at least {min_documents}. {DEFINITION}"
+    )
+    about_weights = (
+        f"The {measure} of chosen words in each document that has them, by its true label: a point for a document; "
+        f"boxes, of classes with at least {_FEWEST}, have the quartiles, with the median as a line, and whiskers from "
+        f"the 5th to the 95th percentile. {DEFINITION}"
+    )
+    return [
+        *make_results_by_model(
+            "attended_words",
+            "Words that the pooling looks at, by class",
+            lambda rows: about_ranks,
+            ranked,
+            lambda rows, path: draw_ranks(rows, classes[rows[0].model], path, measure),
+        ),
+        *make_results_by_model(
+            "word_weights",
+            "Attention to chosen words, by class",
+            lambda rows: about_weights,
+            weights,
+            lambda rows, path: draw_weights(rows, [part.label for part in classes[rows[0].model]], path, measure),
+        ),
+    ]
 
 
-def draw(rows: Sequence[AttendedRow], sizes: Sequence[ClassRow], path: Path, measure: str = WEIGHT) -> None:
+def draw_ranks(rows: Sequence[AttendedRow], sizes: Sequence[ClassRow], path: Path, measure: str) -> None:
     """Draws a panel for each class, a bar for each word, the first on top."""
-    columns = min(_COLUMNS, len(sizes))
-    lines = math.ceil(len(sizes) / columns)
     most = max(row.rank for row in rows)
     start = 1 if measure == RATIO else 0
-    size = 0.3 + _PANEL_WIDTH * columns, 0.3 + lines * (0.75 + _BAR_HEIGHT * most)
-    with open_figure(path, *size, "--output") as figure:
-        panels = list(figure.subplots(lines, columns, squeeze=False, sharex=True).flat)
-        for number, (axes, part) in enumerate(zip(panels, sizes, strict=False)):
+    with open_grid(path, len(sizes), 4, 2.5, 0.75 + 0.17 * most, 0.3, sharex=True) as (figure, panels, leftmost):
+        for axes, part in zip(panels, sizes, strict=True):
             own = [row for row in rows if row.label == part.label]
-            lengths = [getattr(row, measure) - start for row in own]
-            axes.barh([row.rank for row in own], lengths, left=start, color=COLORS[0], height=0.75)
-            axes.set_yticks([row.rank for row in own], label_words([row.word for row in own]))
+            ranks = [row.rank for row in own]
+            axes.barh(ranks, [getattr(row, measure) - start for row in own], left=start, color=COLORS[0], height=0.75)
+            axes.set_yticks(ranks, label_words([row.word for row in own]))
             axes.set_ylim(most + 0.6, 0.4)
             axes.tick_params(axis="y", length=0)
             axes.tick_params(axis="x", labelbottom=True)
             axes.xaxis.get_major_locator().set_params(nbins=3)
-            axes.set_title(title_class(part.label, part.documents), fontsize=9)
-            axes.grid(axis="x", **GRID)
-            axes.set_axisbelow(True)
-            if number % columns == 0:
-                axes.set_ylabel("word")
+            _finish(axes, title_class(part.label, part.documents))
             if own:
                 axes.axvline(start, color="black", lw=0.8)
             else:
                 axes.text(0.5, 0.5, "no word is frequent enough", transform=axes.transAxes, ha="center", fontsize=8)
-        for axes in panels[len(sizes) :]:
-            axes.set_axis_off()
+        for axes in leftmost:
+            label(axes, y="word")
         figure.supxlabel("mean " + AXIS_LABELS[measure], fontsize=9)
 
 
-def title_class(label: str, documents: Optional[int] = None) -> str:
+def draw_weights(rows: Sequence[WordWeightRow], classes: Sequence[str], path: Path, measure: str) -> None:
+    """Draws a panel for each word, a line of points and a box for each class."""
+    words = group(rows, "word")
+    height = 0.75 + 0.27 * len(classes)
+    with open_grid(path, len(words), 3, 3.1, height, 1.2, sharey=True) as (figure, panels, leftmost):
+        for axes, (word, own) in zip(panels, words.items(), strict=True):
+            for place, name in enumerate(classes):
+                values = [getattr(row, measure) for row in own if row.label == name]
+                axes.scatter(values, place + _spread(len(values)), s=5, color=COLORS[0], alpha=0.45, linewidths=0)
+                if len(values) >= _FEWEST:
+                    _draw_box(axes, values, place)
+            axes.set_yticks(range(len(classes)), [title_class(name) for name in classes])
+            axes.set_ylim(len(classes) - 0.5, -0.5)
+            if measure == RATIO:
+                axes.axvline(1, color="black", lw=0.8, ls=":")
+            else:
+                axes.set_xlim(left=0)
+            _finish(axes, label_words([word])[0])
+        for axes in leftmost:
+            label(axes, y="class")
+        figure.supxlabel(AXIS_LABELS[measure], fontsize=9)
+
+
+def _finish(axes: Any, title: str) -> None:
+    axes.set_title(title, fontsize=9)
+    label(axes, grid="x")
+    axes.set_axisbelow(True)
+
+
+def title_class(name: str, documents: Optional[int] = None) -> str:
     """The name of a class and how many documents it has, as a title or label: in few characters, no formula."""
-    cut = label if len(label) <= _LONGEST_CLASS else label[: _LONGEST_CLASS - 1] + "…"
     number = "" if documents is None else f" ({documents:,} document{'' if documents == 1 else 's'})"
-    return cut.replace("$", r"\$") + number
+    return label_words([name], _LONGEST_CLASS)[0] + number
+
+
+def _spread(count: int) -> np.ndarray:
+    """Offsets across the line that keep points apart, the same whenever they are drawn."""
+    golden = (math.sqrt(5) - 1) / 2
+    return ((np.arange(count) * golden) % 1 - 0.5) * 2 * _SPREAD
+
+
+def _draw_box(axes: Any, values: Sequence[float], place: int) -> None:
+    low, first, median, third, high = np.quantile(values, _QUANTILES)
+    half = _BOX_HEIGHT / 2
+    for start, end in ((low, first), (third, high)):
+        axes.plot([start, end], [place, place], color="black", lw=0.9)
+    axes.barh(place, third - first, left=first, height=_BOX_HEIGHT, facecolor="none", edgecolor="black", lw=0.9)
+    axes.plot([median, median], [place - half, place + half], color=COLORS[1], lw=1.8)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from muse_plugin.analysis.attention_sites import CROSS, DECODER, Site
 from muse_plugin.analysis.drawing import label_words
-from muse_plugin.analysis.result import Result, unique
+from muse_plugin.analysis.result import Result, group
 from muse_plugin.results.figures import open_figure
 
 _MOST_WORDS = 26  # more are numbered, not written
@@ -22,6 +22,7 @@ _TILE_OF_MANY = 1.6
 _LONGEST_NAME = 1.5  # inches that the names of the axes take
 _BAR = 1.2  # height of the colour bar in inches
 _GAP_COLOR = "#cfdfea"
+_QUERY_WORD, _KEY_WORD = ("query", "query_word"), ("key", "key_word")
 _QUERY, _KEY = "query (word or position)", "key (word or position)"
 
 
@@ -72,42 +73,32 @@ def read_maps(
 
 def make_results(rows: Sequence[MapRow]) -> list[Result]:
     """Rows to results, one for each model and side."""
-    models, results = unique([row.model for row in rows]), []
-    for model, side in unique([(row.model, row.side) for row in rows]):
-        own = [row for row in rows if (row.model, row.side) == (model, side)]
-        number = "" if model == models[0] else "_against"
-        name = f"attention_map_{side}{number}"
-        results.append(
-            Result(
-                name,
-                f"Attention map: {side}" + (f" of {model}" if len(models) > 1 else ""),
-                "Weights of every head in one sentence: a row for each word that looks (query), a column for each that "
-                "is seen (key); darker is more, black is 1.",
-                own,
-                _make_drawer(own),
-            )
-        )
+    text = (
+        "Weights of every head in one sentence: a row for each word that looks (query), a column for each that is seen "
+        "(key); darker is more, black is 1."
+    )
+    models, results = list(group(rows, "model")), []
+    for (model, side), own in group(rows, "model", "side").items():
+        name = f"attention_map_{side}" + ("" if model == models[0] else "_against")
+        title = f"Attention map: {side}" + (f" of {model}" if len(models) > 1 else "")
+        results.append(Result(name, title, text, own, draw))
     return results
-
-
-def _make_drawer(rows: Sequence[MapRow]) -> Callable[[Path], None]:
-    return lambda path: draw(rows, path)
 
 
 def draw(rows: Sequence[MapRow], path: Path) -> None:
     """Draws a tile for each layer (the lowest at the bottom) and head; all are one image, which draws quickly."""
-    layers = sorted({row.layer for row in rows}, reverse=True)
+    layers = sorted(group(rows, "layer"), reverse=True)
     heads = max(row.head for row in rows) + 1
-    queries = _list_words([(row.query, row.query_word) for row in rows])
-    keys = _list_words([(row.key, row.key_word) for row in rows])
+    queries, keys = ([word for _, word in sorted(group(rows, *pair))] for pair in (_QUERY_WORD, _KEY_WORD))
     image, row_starts, column_starts = arrange(rows, layers, heads, len(queries), len(keys))
     written = max(len(queries), len(keys)) <= _MOST_WORDS
+    names = [label_words(words) if written else _number(words) for words in (queries, keys)]
     width, height = (
-        count * (max(_NARROWEST, _INCHES_PER_WORD * len(words)) if written else _TILE_OF_MANY) + 0.05
+        max(
+            _LONGEST_NAME, count * (max(_NARROWEST, _INCHES_PER_WORD * len(words)) if written else _TILE_OF_MANY) + 0.05
+        )
         for count, words in ((heads, keys), (len(layers), queries))
     )
-    names = (label_words(queries), label_words(keys)) if written else (_number(queries), _number(keys))
-    width, height = max(width, _LONGEST_NAME), max(height, _LONGEST_NAME)
     left, bottom = (0.5 + _INCHES_PER_LETTER * max(map(len, words)) for words in names)
     total = left + width + 0.95, bottom + height + 0.3
     with open_figure(path, *total, "--output") as figure:
@@ -122,22 +113,23 @@ def draw(rows: Sequence[MapRow], path: Path) -> None:
         axes.tick_params(axis="x", rotation=90 if written else 0)
         for head, start in enumerate(column_starts):
             axes.text(start + (len(keys) - 1) / 2, -0.8, f"head {head}", ha="center", va="bottom", fontsize=8)
-        beside = {
-            "textcoords": "offset points",
-            "rotation": 90,
-            "ha": "left",
-            "va": "center",
-            "fontsize": 8,
-        }
-        axes.annotate(_QUERY, (0, 0.5), xycoords="axes fraction", xytext=(-72 * left + 4, 0), **beside)
-        for layer, start in zip(layers, row_starts, strict=True):
+
+        def write_beside(text: str, height: float, coordinates: Any, gap: float) -> None:
             axes.annotate(
-                f"layer {layer}",
-                (0, start + (len(queries) - 1) / 2),
-                xycoords=("axes fraction", "data"),
-                xytext=(-72 * left + 16, 0),
-                **beside,
+                text,
+                (0, height),
+                xycoords=coordinates,
+                xytext=(-72 * left + gap, 0),
+                textcoords="offset points",
+                rotation=90,
+                ha="left",
+                va="center",
+                fontsize=8,
             )
+
+        write_beside(_QUERY, 0.5, "axes fraction", 4)
+        for layer, start in zip(layers, row_starts, strict=True):
+            write_beside(f"layer {layer}", start + (len(queries) - 1) / 2, ("axes fraction", "data"), 16)
         axes.set_xlabel(_KEY, fontsize=8)
         bar = figure.add_axes((1 - 0.8 / total[0], 1 - (0.3 + _BAR) / total[1], 0.12 / total[0], _BAR / total[1]))
         figure.colorbar(drawn, cax=bar, label="weight (0 to 1)")
@@ -147,17 +139,10 @@ def draw(rows: Sequence[MapRow], path: Path) -> None:
 def arrange(
     rows: Sequence[MapRow], layers: Sequence[int], heads: int, num_queries: int, num_keys: int
 ) -> tuple[np.ndarray, list[int], list[int]]:
-    """Puts all tiles into one image, a pixel for each weight, with lines of NaN between tiles.
-
-    Args:
-        rows: the weights of one side of one model.
-        layers: from the top of the image.
-        heads: number of columns of tiles.
-        num_queries: height of a tile.
-        num_keys: width of a tile.
+    """Puts the tiles of one side of one model into one image, a pixel for each weight, with NaN between tiles.
 
     Returns:
-        The image, the first row of each layer, and the first column of each head.
+        The image, the first row of each of ``layers``, from the top, and the first column of each head.
     """
     image = np.full((len(layers) * (num_queries + 1) - 1, heads * (num_keys + 1) - 1), math.nan)
     row_starts = [place * (num_queries + 1) for place in range(len(layers))]
@@ -176,7 +161,3 @@ def _label(set_ticks: Callable[..., Any], starts: Sequence[int], words: Sequence
 def _number(words: Sequence[str]) -> list[str]:
     """Positions instead of words, every tenth."""
     return [str(place) if place % 10 == 0 else "" for place in range(len(words))]
-
-
-def _list_words(pairs: Sequence[tuple[int, str]]) -> list[str]:
-    return [word for _, word in sorted(set(pairs))]

@@ -1,7 +1,7 @@
 """Where a model attends: every module with heads, in this package's models and in fairseq's own Transformer."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -9,14 +9,24 @@ from fairseq.modules import MultiheadAttention
 from torch import Tensor, nn
 
 from muse_plugin.analysis.layers import iterate_layers
-from muse_plugin.modules.attention import attend, padding_bias
-from muse_plugin.modules.attention_weights import Seen, find_attention, find_cross_attention, watch_attention
+from muse_plugin.modules.attends import (
+    ATTENDED,
+    BACKWARD,
+    CROSS,
+    FORWARD,
+    SELF,
+    Attends,
+    AttentionWeights,
+    ask_module,
+    watch_attention,
+)
+from muse_plugin.modules.attention import padding_bias, weigh
 from muse_plugin.modules.branch import split_heads
-from muse_plugin.modules.distance_attention import MaskedAttention
 
 # Self-attention of the encoder, of the decoder, attention of the decoder to the encoder, and the two directions of the
 # Distance-based Self-Attention Network.
-ENCODER, DECODER, CROSS, FORWARD, BACKWARD = SIDES = ("encoder", "decoder", "cross", "forward", "backward")
+ENCODER, DECODER = "encoder", "decoder"
+SIDES = (ENCODER, DECODER, CROSS, FORWARD, BACKWARD)
 
 
 class Site(NamedTuple):
@@ -42,55 +52,49 @@ def find_sites(model: nn.Module) -> list[Site]:
         model: of translation or of sentences.
 
     Returns:
-        The sites in the order of ``SIDES``, from the bottom; none if the model has no heads.
+        The sites in the order of ``SIDES``, from the bottom; none if no module says that it attends.
+
+    Raises:
+        ValueError: if a module attends to what is unknown.
     """
     found = []
-    for side, number, layer in iterate_layers(model):
-        found += _find_in_layer(layer, side, number)
+    for stack, number, layer in iterate_layers(model):
+        for module in layer.modules():
+            attended = _read_attended(module)
+            if attended is not None:
+                side = stack if attended == SELF else attended
+                found.append(Site(side, number, module.num_heads, module))  # type: ignore[arg-type]
     return sorted(found, key=lambda site: SIDES.index(site.side))  # stable: layers stay in order
 
 
-def _find_in_layer(layer: nn.Module, side: str, number: int) -> list[Site]:
-    sites = []
-    for module in find_attention(layer):
-        own = module.bias.biases[0].directions[0] if isinstance(module, MaskedAttention) else side  # type: ignore
-        sites.append(Site(own, number, module.num_heads, module))  # type: ignore[arg-type]
-    sites += [Site(CROSS, number, module.num_heads, module) for module in find_cross_attention(layer)]  # type: ignore
-    for module in layer.modules():
-        if isinstance(module, MultiheadAttention) and (module.self_attention or module.encoder_decoder_attention):
-            sites.append(Site(side if module.self_attention else CROSS, number, module.num_heads, module))
-    return sites
+def _read_attended(module: Any) -> Optional[str]:
+    """What a module attends to, one of ``ATTENDED``; None if it does not attend, or does not say so."""
+    if isinstance(module, Attends):
+        if module.attends_to not in ATTENDED:
+            raise ValueError(
+                f"attends_to must be one of {', '.join(ATTENDED)}, but {type(module).__name__} has "
+                f"{module.attends_to!r}; name what its words look at."
+            )
+        return module.attends_to
+    if isinstance(module, MultiheadAttention) and (module.self_attention or module.encoder_decoder_attention):
+        return SELF if module.self_attention else CROSS
+    return None
 
 
-@contextmanager
-def watch_sites(sites: Sequence[Site], receive: Callable[[int, Seen], None]) -> Iterator[None]:
+def watch_sites(
+    sites: Sequence[Site], receive: Callable[[int, AttentionWeights], None]
+) -> AbstractContextManager[None]:
     """Computes attention weights while a model runs, and hands them over; see ``watch_attention``.
 
     Args:
         sites: of ``find_sites``.
         receive: called with the place in ``sites`` and the weights.
-
-    Yields:
-        None.
     """
-    own = [number for number, site in enumerate(sites) if not isinstance(site.module, MultiheadAttention)]
-    with ExitStack() as stack:
-        stack.enter_context(
-            watch_attention([sites[number].module for number in own], lambda place, seen: receive(own[place], seen))
-        )
-        for number, site in enumerate(sites):
-            if isinstance(site.module, MultiheadAttention):
-                handle = site.module.register_forward_pre_hook(_make_hook(number, receive), with_kwargs=True)
-                stack.callback(handle.remove)
-        yield
+    return watch_attention([site.module for site in sites], receive, _weigh)
 
 
-def _make_hook(number: int, receive: Callable[[int, Seen], None]) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        with torch.no_grad():
-            receive(number, _weigh_fairseq(module, *args, **named))
-
-    return hook
+def _weigh(module: nn.Module, *args: Any, **named: Any) -> AttentionWeights:
+    return (_weigh_fairseq if isinstance(module, MultiheadAttention) else ask_module)(module, *args, **named)
 
 
 def _weigh_fairseq(
@@ -101,7 +105,7 @@ def _weigh_fairseq(
     key_padding_mask: Optional[Tensor] = None,
     attn_mask: Optional[Tensor] = None,
     **_: Any,
-) -> Seen:
+) -> AttentionWeights:
     """The weights of fairseq's attention outside step-by-step decoding; states are (T, B, C), as there."""
     if module.bias_k is not None or module.add_zero_attn:
         raise NotImplementedError(
@@ -117,6 +121,4 @@ def _weigh_fairseq(
         if attn_mask.dtype == torch.bool:
             hidden = torch.zeros_like(hidden).masked_fill(attn_mask, torch.finfo(queries.dtype).min / 2)
         bias = hidden if bias is None else bias + hidden
-    weights = attend(queries, keys, keys, bias=bias, need_weights=True)[1]
-    assert weights is not None
-    return Seen(weights, None if key_padding_mask is None else key_padding_mask.bool())
+    return AttentionWeights(weigh(queries, keys, bias), None if key_padding_mask is None else key_padding_mask.bool())

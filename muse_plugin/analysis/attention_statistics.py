@@ -5,7 +5,7 @@ the sentence. Words that are padding count neither as queries nor as keys; nor d
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 import torch
@@ -156,25 +156,10 @@ def _divide(low: int, high: Optional[int], sentences: int, sums: Tensor) -> Shar
     return Sharpness(low, high, sentences, entropy / queries, normalized / chosen, largest / queries)
 
 
-def _count_all(keys: Tensor, queries: Tensor) -> Tensor:
-    return keys.sum(1, keepdim=True).expand(queries.shape)
-
-
-def _count_until(keys: Tensor, queries: Tensor) -> Tensor:
-    return keys.cumsum(1)
-
-
-def _count_before(keys: Tensor, queries: Tensor) -> Tensor:
-    return keys.cumsum(1) - keys.long()
-
-
-def _count_after(keys: Tensor, queries: Tensor) -> Tensor:
-    return keys.sum(1, keepdim=True) - keys.cumsum(1)
-
-
-_COUNT_VISIBLE = {
-    "all": _count_all,
-    "until": _count_until,
-    "before": _count_before,
-    "after": _count_after,
+# From keys and queries, as of ``AttentionStatistics.add``: how many keys each query may choose from, shape (B, T).
+_COUNT_VISIBLE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "all": lambda keys, queries: keys.sum(1, keepdim=True).expand(queries.shape),
+    "until": lambda keys, queries: keys.cumsum(1),
+    "before": lambda keys, queries: keys.cumsum(1) - keys.long(),
+    "after": lambda keys, queries: keys.sum(1, keepdim=True) - keys.cumsum(1),
 }

@@ -1,23 +1,24 @@
 """The masks of the Distance-based Self-Attention Network, and what they do (arXiv:1712.02047, Figure 8)."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from muse_plugin.analysis.attention_sites import BACKWARD, FORWARD, Site, find_sites
+from muse_plugin.analysis.attention_sites import FORWARD, Site, find_sites
 from muse_plugin.analysis.attention_statistics import OffsetSums
-from muse_plugin.analysis.drawing import name_panel
-from muse_plugin.analysis.load import Observer
-from muse_plugin.analysis.result import Result, unique
-from muse_plugin.modules.attention_weights import weigh_masked
-from muse_plugin.modules.distance_attention import MaskedAttention
-from muse_plugin.results.figures import COLORS, GRID, open_figure
+from muse_plugin.analysis.drawing import group_panels, label, open_panels
+from muse_plugin.analysis.load import Observer, find_real
+from muse_plugin.analysis.result import Result, group
+from muse_plugin.modules.attends import AttentionWeights, MasksDistance, watch_attention
+from muse_plugin.results.figures import COLORS
 
 MASK_LENGTH = 12
 REACH = 20
@@ -52,19 +53,15 @@ class OffsetRow(NamedTuple):
 
 
 def find_directions(model: nn.Module) -> list[Site]:
-    """Finds the two directions; none in other models."""
-    return [site for site in find_sites(model) if site.side in (FORWARD, BACKWARD)]
+    """Finds the attention that has a distance mask; none in other models."""
+    return [site for site in find_sites(model) if isinstance(site.module, MasksDistance)]
 
 
 class DirectionObserver(Observer):
-    """Adds up weights by offset, with and without the distance mask.
-
-    Args:
-        sites: of ``find_directions``.
-    """
+    """Adds up weights by offset, with and without the distance mask; its sites are those of ``find_directions``."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self.sites = sites
+        super().__init__(sites)
         # One more than what is shown: the outermost offsets stand for all beyond.
         self.sums = {
             (number, with_distance): OffsetSums(site.heads, REACH + 1)
@@ -74,105 +71,92 @@ class DirectionObserver(Observer):
 
     def watch(self) -> AbstractContextManager[Any]:
         """See ``Observer.watch``."""
+        modules = [site.module for site in self.sites]
         stack = ExitStack()
-        for number, site in enumerate(self.sites):
-            handle = site.module.register_forward_pre_hook(self._make_hook(number))
-            stack.callback(handle.remove)
+        stack.enter_context(watch_attention(modules, partial(self._add, True)))
+        stack.enter_context(watch_attention(modules, partial(self._add, False), _weigh_without_distance))
         return stack
 
-    def _make_hook(self, number: int) -> Any:
-        def hook(module: MaskedAttention, args: tuple[Tensor, Tensor, Optional[Tensor]]) -> None:
-            x, _, mask = args
-            real = self.find_real(mask, x.shape[0], x.shape[1], x.device)
-            for with_distance in (True, False):
-                seen = weigh_masked(module, *args, with_distance=with_distance)
-                self.sums[number, with_distance].add(seen.weights, real)
+    def _add(self, with_distance: bool, number: int, found: AttentionWeights) -> None:
+        real = find_real(found.key_padding_mask, found.weights, 2)
+        self.sums[number, with_distance].add(found.weights, real)
 
-        return hook
+
+def _weigh_without_distance(module: Any, *args: Any) -> AttentionWeights:
+    return module.weigh_without_distance(*args)
 
 
 def read_masks(name: str, sites: Sequence[Site]) -> list[MaskRow]:
     """Reads both masks off the modules; those of the first head, since all heads have the same."""
     rows = []
     for site in sites:
-        windows = site.module.bias(torch.tensor([MASK_LENGTH]))  # type: ignore[operator]
-        slope = 0.0 if windows.slopes is None else float(windows.slopes[0])
-        first, last = int(windows.first[0, 0]), int(windows.last[0, 0])
-        for query in range(MASK_LENGTH):
-            for key in range(MASK_LENGTH):
-                offset = key - query
-                added = -slope * abs(offset) if first <= offset <= last else -math.inf
-                rows.append(MaskRow(name, site.side, query, key, added))
+        first, last, slope = _describe_masks(site.module, MASK_LENGTH)
+        for query, key in itertools.product(range(MASK_LENGTH), repeat=2):
+            added = -slope * abs(key - query) if first <= key - query <= last else -math.inf
+            rows.append(MaskRow(name, site.side, query, key, added))
     return rows
+
+
+def _describe_masks(module: Any, length: int) -> tuple[int, int, float]:
+    """The lowest and the highest offset that the first head sees, and what a word of distance costs."""
+    windows = module.describe_masks(torch.tensor([length]))
+    slope = 0.0 if windows.slopes is None else float(windows.slopes[0])
+    return int(windows.first[0, 0]), int(windows.last[0, 0]), slope
 
 
 def read_offsets(name: str, observer: DirectionObserver) -> list[OffsetRow]:
     """Sums to rows; see ``OffsetRow``. Offsets that the direction hides, or no sentence has, are left out."""
     rows = []
-    for number, site in enumerate(observer.sites):
-        slopes = site.module.bias(torch.tensor([1])).slopes  # type: ignore[operator]
-        alpha = 0.0 if slopes is None else float(slopes[0])
-        for with_distance, mask in ((True, "with"), (False, "without")):
-            sums = observer.sums[number, with_distance]
-            means = sums.mean_weights().mean(0).tolist()
-            for offset in range(-REACH, REACH + 1):
-                weight = means[offset + sums.reach]
-                is_seen = offset < 0 if site.side == FORWARD else offset > 0
-                if is_seen and not math.isnan(weight):
-                    rows.append(OffsetRow(name, site.side, mask, alpha if with_distance else 0.0, offset, weight))
+    for (number, with_distance), sums in observer.sums.items():
+        site = observer.sites[number]
+        first, last, alpha = _describe_masks(site.module, REACH)
+        place = (name, site.side, "with", alpha) if with_distance else (name, site.side, "without", 0.0)
+        means = sums.mean_weights().mean(0).tolist()
+        for offset in range(max(-REACH, first), min(REACH, last) + 1):
+            weight = means[offset + sums.reach]
+            if not math.isnan(weight):
+                rows.append(OffsetRow(*place, offset, weight))
     return rows
 
 
 def make_results(masks: Sequence[MaskRow], offsets: Sequence[OffsetRow]) -> list[Result]:
     """Rows to results."""
+    about_masks = (
+        f"What direction and distance masks add to a logit, in a sentence of {MASK_LENGTH} words. Grey: hidden."
+    )
+    about_weights = (
+        "Mean weight of the word at an offset (in tokens), over all words of the corpus that have a word there and "
+        "over heads; with the model's alpha, and with alpha 0 and the same parameters."
+    )
+    title = "Distance network: weights with and without the distance mask"
     return [
-        Result(
-            "direction_masks",
-            "Distance network: the two masks",
-            f"What direction and distance masks add to a logit, in a sentence of {MASK_LENGTH} words. Grey: hidden.",
-            masks,
-            lambda path: draw_masks(masks, path),
-        ),
-        Result(
-            "direction_weights",
-            "Distance network: weights with and without the distance mask",
-            "Mean weight of the word at an offset (in tokens), over all words of the corpus that have a word there and "
-            "over heads; with the model's alpha, and with alpha 0 and the same parameters.",
-            offsets,
-            lambda path: draw_offsets(offsets, path),
-        ),
+        Result("direction_masks", "Distance network: the two masks", about_masks, masks, draw_masks),
+        Result("direction_weights", title, about_weights, offsets, draw_offsets),
     ]
 
 
 def draw_masks(rows: Sequence[MaskRow], path: Path) -> None:
     """Draws a heat map for each model and direction."""
-    groups = unique([(row.model, row.direction) for row in rows])
-    models = unique([row.model for row in rows])
+    groups = group_panels(rows, "direction")
     lowest = min((row.added_to_logit for row in rows if math.isfinite(row.added_to_logit)), default=-1.0)
-    with open_figure(path, 1.4 + 3.0 * len(groups), 3.3, "--output") as figure:
-        panels = figure.subplots(1, len(groups), squeeze=False)[0]
-        for axes, (model, direction) in zip(panels, groups, strict=True):
+    with open_panels(path, 1.4 + 3.0 * len(groups), 3.3, 1, len(groups)) as (figure, (panels,)):
+        for axes, (name, own) in zip(panels, groups, strict=True):
             table = np.full((MASK_LENGTH, MASK_LENGTH), math.nan)
-            for row in rows:
-                if (row.model, row.direction) == (model, direction) and math.isfinite(row.added_to_logit):
+            for row in own:
+                if math.isfinite(row.added_to_logit):
                     table[row.query, row.key] = row.added_to_logit
             axes.set_facecolor(_HIDDEN_COLOR)
             image = axes.imshow(table, cmap="viridis", vmin=min(lowest, -1e-9), vmax=0)
-            axes.set_title(name_panel(model, direction, models))
-            axes.set_xlabel("key (position)")
-            axes.set_ylabel("query (position)")
+            label(axes, name, "key (position)", "query (position)")
         figure.colorbar(image, ax=list(panels), label="added to the logit (nats)", shrink=0.85)
 
 
 def draw_offsets(rows: Sequence[OffsetRow], path: Path) -> None:
     """Draws a panel for each model, a line for each direction, with and without the distance mask."""
-    models = unique([row.model for row in rows])
-    with open_figure(path, 1.2 + 4.6 * len(models), 3.2, "--output") as figure:
-        panels = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
-        for axes, model in zip(panels, models, strict=True):
-            own = [row for row in rows if row.model == model]
-            for direction, mask in unique([(row.direction, row.distance_mask) for row in own]):
-                points = [row for row in own if (row.direction, row.distance_mask) == (direction, mask)]
+    models = group(rows, "model")
+    with open_panels(path, 1.2 + 4.6 * len(models), 3.2, 1, len(models), sharey=True) as (_, (panels,)):
+        for axes, (model, own) in zip(panels, models.items(), strict=True):
+            for (direction, mask), points in group(own, "direction", "distance_mask").items():
                 axes.plot(
                     [row.offset_tokens for row in points],
                     [row.weight for row in points],
@@ -182,9 +166,7 @@ def draw_offsets(rows: Sequence[OffsetRow], path: Path) -> None:
                     markersize=3,
                     label=f"{direction}, alpha = {points[0].alpha:g}",
                 )
-            axes.set_title(model)
-            axes.set_xlabel("offset of the key (tokens)")
+            label(axes, model, "offset of the key (tokens)", grid="y")
             axes.set_ylim(bottom=0)
-            axes.grid(axis="y", **GRID)
             axes.legend(frameon=False, fontsize=8)
-        panels[0].set_ylabel("mean weight (0 to 1)")
+        label(panels[0], y="mean weight (0 to 1)")

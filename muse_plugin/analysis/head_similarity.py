@@ -1,15 +1,16 @@
 """How alike the heads of a pooling are: what penalties for agreement act on (arXiv:1912.00835, section 4)."""
 
+import itertools
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from muse_plugin.analysis.drawing import name_by_model
+from muse_plugin.analysis.drawing import label, open_panels, write_cells
 from muse_plugin.analysis.pooled_attention import HeadSimilarity
-from muse_plugin.analysis.result import Result, unique
-from muse_plugin.results.figures import open_figure
+from muse_plugin.analysis.result import Result, make_results_by_model
 
 # What is drawn, and the titles of the panels.
 _PANELS = {"weight_cosine": "weights over words", "vector_cosine": "vectors of the heads"}
@@ -36,66 +37,50 @@ class SimilarityRow(NamedTuple):
 
 
 def read_similarity(name: str, similarity: HeadSimilarity) -> list[SimilarityRow]:
-    """Means to rows, one for each ordered pair of heads, each with itself, too; none for a single head.
-
-    Args:
-        name: of the model.
-        similarity: of its heads.
-    """
-    tables = (similarity.weight_cosines, similarity.vector_cosines, similarity.overlaps)
-    heads = len(tables[0])
-    if heads == 1:
-        return []
+    """Means to rows, one for each ordered pair of heads, each with itself, too; none for a single head."""
+    means = similarity.means()
+    heads = means.shape[1]
     return [
-        SimilarityRow(name, head, other, *(float(table[head, other]) for table in tables))
-        for head in range(heads)
-        for other in range(heads)
+        SimilarityRow(name, head, other, *means[:, head, other].tolist())
+        for head, other in itertools.product(range(heads), repeat=2)
+        if heads > 1
     ]
 
 
 def make_results(rows: Sequence[SimilarityRow]) -> list[Result]:
     """Rows to results, one for each model."""
-    models, results = unique([row.model for row in rows]), []
-    for model in models:
-        own = [row for row in rows if row.model == model]
-        apart = [row.weight_cosine for row in own if row.head != row.other_head]
-        results.append(
-            Result(
-                *name_by_model("head_similarity", "Similarity of the pooling's heads", model, models),
-                "Cosine of two heads, mean over documents: of their weights over a document's words, and of the "
-                "vectors that they make of the document; 1 for heads that do the same. Of different heads' weights it "
-                f"is {sum(apart) / len(apart):.3f} on average. The penalty --disagreement emb of a text (training adds "
-                "those of a pair's two texts), the mean cosine of vectors, is "
-                f"{sum(row.vector_cosine for row in own) / len(own):.4g}; penal, the sum of the column "
-                f"overlap_penalty, is {sum(row.overlap_penalty for row in own):.4g}.",
-                own,
-                lambda path, own=own: draw(own, path),  # type: ignore[misc]
-            )
-        )
-    return results
+    return make_results_by_model("head_similarity", "Similarity of the pooling's heads", _describe, rows, draw)
+
+
+def _describe(rows: Sequence[SimilarityRow]) -> str:
+    apart = [row.weight_cosine for row in rows if row.head != row.other_head]
+    return (
+        "Cosine of two heads, mean over documents: of their weights over a document's words, and of the "
+        "vectors that they make of the document; 1 for heads that do the same. Of different heads' weights it "
+        f"is {sum(apart) / len(apart):.3f} on average. The penalty --disagreement emb of a text (training adds "
+        "those of a pair's two texts), the mean cosine of vectors, is "
+        f"{sum(row.vector_cosine for row in rows) / len(rows):.4g}; penal, the sum of the column "
+        f"overlap_penalty, is {sum(row.overlap_penalty for row in rows):.4g}."
+    )
 
 
 def draw(rows: Sequence[SimilarityRow], path: Path) -> None:
     """Draws two tables of heads and heads, shaded by cosine; each has its own scale, which ends at 1."""
     heads = max(row.head for row in rows) + 1
     side = max(_NARROWEST, _INCHES_PER_HEAD * min(heads, _WRITTEN_HEADS))
-    with open_figure(path, 0.6 + (side + 1.2) * len(_PANELS), side + 0.8, "--output") as figure:
-        for axes, (column, title) in zip(figure.subplots(1, len(_PANELS)), _PANELS.items(), strict=True):
+    size = 0.6 + (side + 1.2) * len(_PANELS), side + 0.8
+    with open_panels(path, *size, 1, len(_PANELS)) as (figure, (panels,)):
+        for axes, (column, title) in zip(panels, _PANELS.items(), strict=True):
             table = np.zeros((heads, heads))
             for row in rows:
                 table[row.head, row.other_head] = getattr(row, column)
             lowest = min(float(table.min()), 0.999)  # equal heads leave a scale, too
             image = axes.imshow(table, cmap="Greys", vmin=lowest, vmax=1)
             if heads <= _WRITTEN_HEADS:
-                digits = 2 if lowest < _CLOSE else 3
-                for (y, x), value in np.ndenumerate(table):
-                    color = "white" if value > lowest + _WHITE_FROM * (1 - lowest) else "black"
-                    axes.text(x, y, write(value, digits), ha="center", va="center", fontsize=5.5, color=color)
-            axes.xaxis.get_major_locator().set_params(integer=True)
-            axes.yaxis.get_major_locator().set_params(integer=True)
-            axes.set_xlabel("head")
-            axes.set_ylabel("head")
+                digits, white_from = 2 if lowest < _CLOSE else 3, lowest + _WHITE_FROM * (1 - lowest)
+                write_cells(axes, table, table > white_from, partial(write, digits=digits), 5.5)
             axes.set_title(title, fontsize=9)
+            label(axes, None, "head", "head", counts="xy")
             figure.colorbar(image, ax=axes, label="mean cosine (-1 to 1)", fraction=0.05)
 
 

@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from muse_plugin.analysis.attention_sites import BACKWARD, CROSS, DECODER, FORWARD, Site, watch_sites
 from muse_plugin.analysis.attention_statistics import AttentionStatistics
-from muse_plugin.modules.attention_weights import Seen
-from muse_plugin.modules.kernel_weights import HeadConv, MeanKernel, watch_kernels
+from muse_plugin.modules.attends import AttentionWeights
+from muse_plugin.modules.kernel_weights import MeanKernel, watch_kernels
 
 _VISIBLE = {DECODER: "until", FORWARD: "before", BACKWARD: "after"}
 
@@ -19,92 +19,82 @@ _VISIBLE = {DECODER: "until", FORWARD: "before", BACKWARD: "after"}
 class Observer:
     """Looks on while a model reads.
 
+    Args:
+        sites: of ``find_sites``, where it looks.
+
     Attributes:
         target_padding: of the batch that is being read, bool, shape (B, T), true at padding; None without a decoder.
     """
 
     target_padding: Optional[Tensor] = None
 
+    def __init__(self, sites: Sequence[Any]) -> None:
+        self.sites = sites
+
     def watch(self) -> AbstractContextManager[Any]:
         """Looks on as long as the context lasts."""
+        return watch_sites(self.sites, self.receive)
+
+    def receive(self, number: int, found: AttentionWeights) -> None:
+        """Takes the weights of the site of this number."""
         raise NotImplementedError
 
-    def find_real(self, mask: Optional[Tensor], batch: int, length: int, device: torch.device) -> Tensor:
-        """The opposite of a padding mask, shape (B, T); all true for None."""
-        return torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else ~mask
+
+def find_real(mask: Optional[Tensor], weights: Tensor, axis: int) -> Tensor:
+    """The opposite of a padding mask, shape (B, T) with the T of an axis of ``weights``; all true for None."""
+    if mask is not None:
+        return ~mask
+    return torch.ones(weights.shape[0], weights.shape[axis], dtype=torch.bool, device=weights.device)
 
 
 class AttentionObserver(Observer):
-    """Adds up statistics of all attention of a model.
-
-    Args:
-        sites: of ``find_sites``.
-    """
+    """Adds up statistics of all attention of a model."""
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self.sites = sites
+        super().__init__(sites)
         self.statistics = [
             AttentionStatistics(site.heads, _VISIBLE.get(site.side, "all"), has_offsets=site.side != CROSS)
             for site in sites
         ]
 
-    def watch(self) -> AbstractContextManager[Any]:
-        """See ``Observer.watch``."""
-        return watch_sites(self.sites, self._receive)
-
-    def _receive(self, number: int, seen: Seen) -> None:
-        weights, side = seen.weights, self.sites[number].side
-        batch, _, length, positions = weights.shape
-        keys = self.find_real(
-            self.target_padding if side == DECODER else seen.key_padding_mask, batch, positions, weights.device
-        )
-        queries = keys
-        if side == CROSS:
-            queries = self.find_real(self.target_padding, batch, length, weights.device)
+    def receive(self, number: int, found: AttentionWeights) -> None:
+        """See ``Observer.receive``."""
+        weights, side = found.weights, self.sites[number].side
+        keys = find_real(self.target_padding if side == DECODER else found.key_padding_mask, weights, 3)
+        queries = find_real(self.target_padding, weights, 2) if side == CROSS else keys
         self.statistics[number].add(weights, queries, keys)
-
-
-class KernelObserver(Observer):
-    """Adds up the kernels of all convolutions of a model.
-
-    Args:
-        modules: of ``find_kernels``.
-    """
-
-    def __init__(self, modules: Sequence[HeadConv]) -> None:
-        self.modules = modules
-        self.means = [MeanKernel(module) for module in modules]
-
-    def watch(self) -> AbstractContextManager[Any]:
-        """See ``Observer.watch``."""
-        return watch_kernels(self.modules, self._receive)
-
-    def _receive(self, number: int, kernels: Tensor, mask: Optional[Tensor]) -> None:
-        if self.modules[number].causal:
-            mask = self.target_padding
-        self.means[number].add(kernels, self.find_real(mask, kernels.shape[0], kernels.shape[2], kernels.device))
 
 
 class MapObserver(Observer):
     """Keeps the weights of one sentence.
-
-    Args:
-        sites: of ``find_sites``.
 
     Attributes:
         maps: weights by their place in ``sites``, each of shape (H, T, S), on the CPU; of the first text of a pair.
     """
 
     def __init__(self, sites: Sequence[Site]) -> None:
-        self.sites = sites
+        super().__init__(sites)
         self.maps: dict[int, Tensor] = {}
+
+    def receive(self, number: int, found: AttentionWeights) -> None:
+        """See ``Observer.receive``."""
+        self.maps.setdefault(number, found.weights[0].cpu())
+
+
+class KernelObserver(Observer):
+    """Adds up the kernels of all convolutions of a model; its sites are those of ``find_kernel_sites``."""
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        super().__init__(sites)
+        self.means = [MeanKernel(site.module) for site in sites]
 
     def watch(self) -> AbstractContextManager[Any]:
         """See ``Observer.watch``."""
-        return watch_sites(self.sites, self._receive)
+        return watch_kernels([site.module for site in self.sites], self._add)
 
-    def _receive(self, number: int, seen: Seen) -> None:
-        self.maps.setdefault(number, seen.weights[0].cpu())
+    def _add(self, number: int, kernels: Tensor, mask: Optional[Tensor]) -> None:
+        mask = self.target_padding if self.sites[number].module.causal else mask
+        self.means[number].add(kernels, find_real(mask, kernels, 2))
 
 
 @torch.no_grad()

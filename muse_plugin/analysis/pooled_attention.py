@@ -1,7 +1,7 @@
 """What the heads of a pooling look at in a corpus: low-rank attention (arXiv:1912.00835), structured self-attention.
 
 Such heads have one weight for each word of a document, not one for each pair of words: their figures are others than
-those of an encoder's attention. What is gathered here is shown by ``attended_words.py``, ``word_weights.py``,
+those of an encoder's attention. What is gathered here is shown by ``attended_words.py``,
 ``head_similarity.py`` and, for one document, ``shaded_document.py``.
 """
 
@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from muse_plugin.analysis.analyzed_model import AnalyzedModel, Batches
 from muse_plugin.analysis.load import move_inputs
-from muse_plugin.analysis.subject import MAX_TOKENS, Batches, Subject
 from muse_plugin.modules.attention_heads import AttentionHeads, Heads
 from muse_plugin.modules.disagreement import overlaps
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.sentence_pooling import SentencePooling
+from muse_plugin_command.flags.analyze import MAX_TOKENS
 
 _SIDES = ("src", "pair")  # prefixes of the texts of a batch
 _CLASSIFIED = "label"  # what a classifier's task predicts
@@ -30,9 +31,9 @@ def find_pooling(model: nn.Module) -> Optional[SentencePooling]:
     return pooling if isinstance(pooling, SentencePooling) and pooling.has_heads else None
 
 
-def list_classes(subject: Subject) -> list[str]:
+def list_classes(analyzed: AnalyzedModel) -> list[str]:
     """Names of the classes of a classifier; none for other models."""
-    return list(subject.task.labels) if getattr(subject.task, "predicts", None) == _CLASSIFIED else []
+    return list(analyzed.task.labels) if getattr(analyzed.task, "predicts", None) == _CLASSIFIED else []
 
 
 class Uses(NamedTuple):
@@ -96,20 +97,12 @@ class HeadSimilarity:
         self._sums += torch.stack([part.sum(dim=0) for part in parts]).cpu()
         self.documents += len(weights)
 
-    @property
-    def weight_cosines(self) -> Tensor:
-        """Cosine of the weights of two heads, mean over documents; shape (m, m)."""
-        return self._sums[0] / self.documents
+    def means(self) -> Tensor:
+        """For two heads, mean over documents: cosine of their weights, cosine of their vectors, overlap; (3, m, m).
 
-    @property
-    def vector_cosines(self) -> Tensor:
-        """Cosine of the vectors of two heads, mean over documents; its mean over pairs is the penalty "emb"."""
-        return self._sums[1] / self.documents
-
-    @property
-    def overlaps(self) -> Tensor:
-        """(A A^T - I)^2, mean over documents; its sum over pairs is the penalty "penal"."""
-        return self._sums[2] / self.documents
+        The mean of the second over pairs is the penalty "emb"; the sum of the third, (A A^T - I)^2, is "penal".
+        """
+        return self._sums / self.documents
 
 
 def _cosines(rows: Tensor) -> Tensor:
@@ -133,20 +126,20 @@ class Pooled(NamedTuple):
 
 @torch.no_grad()
 def read_pooling(
-    subject: Subject, indices: Sequence[int], max_tokens: int = MAX_TOKENS, title: Optional[str] = None
+    analyzed: AnalyzedModel, indices: Sequence[int], max_tokens: int = MAX_TOKENS, title: Optional[str] = None
 ) -> Pooled:
     """Lets a model read documents, and gathers what the heads of its pooling do.
 
     Args:
-        subject: a model whose pooling has heads, and its data; documents are as long as its task reads them.
+        analyzed: a model whose pooling has heads, and its data; documents are as long as its task reads them.
         indices: places of the documents in the split.
         max_tokens: of a batch, padding included.
         title: of the progress bar; None for no bar.
     """
-    model = subject.model.eval()
+    model = analyzed.model.eval()
     device = next(model.parameters()).device
-    batches = Batches(subject, indices, max_tokens)
-    classes = list_classes(subject)
+    batches = Batches(analyzed, indices, max_tokens)
+    classes = list_classes(analyzed)
     similarity = HeadSimilarity(count_heads(model))
     sizes = torch.zeros(len(classes), dtype=torch.int64)
     found: list[Uses] = []
@@ -159,7 +152,7 @@ def read_pooling(
             heads = attend_to(model, inputs, side)
             similarity.add(heads)
             if classes:
-                labels = torch.stack([subject.dataset.targets[index] for index in group])
+                labels = torch.stack([analyzed.dataset.targets[index] for index in group])
                 sizes += labels.bincount(minlength=len(classes))
                 documents = torch.tensor(group)
                 sums = sum_by_word(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], heads.weights)
@@ -176,37 +169,28 @@ def attend_to(model: Any, inputs: dict[str, Any], side: str = "src") -> Heads:
     return heads
 
 
-class DocumentHeads(NamedTuple):
-    """What is known of one document.
-
-    Attributes:
-        weights: of the heads, shape (m, T), on the CPU.
-        label: name of its class; None if the model predicts none.
-        predicted: of the class that the model takes it for, likewise.
-    """
-
-    weights: Tensor
-    label: Optional[str]
-    predicted: Optional[str]
-
-
 @torch.no_grad()
-def read_document_heads(subject: Subject, place: int, batch: dict[str, Any]) -> DocumentHeads:
+def read_document_heads(
+    analyzed: AnalyzedModel, place: int, batch: dict[str, Any]
+) -> tuple[Tensor, Optional[str], Optional[str]]:
     """Lets a model read one document; of a pair, weights are those of the first text.
 
     Args:
-        subject: a model whose pooling has heads, and its data.
+        analyzed: a model whose pooling has heads, and its data.
         place: of the document in the split.
         batch: the document as arguments of the model.
+
+    Returns:
+        Weights of the heads, shape (m, T), on the CPU; the name of its class and of the one that the model takes it
+        for, None if the model predicts none.
     """
-    model = subject.model.eval()
+    model = analyzed.model.eval()
     inputs = move_inputs(batch, next(model.parameters()).device)
     weights = attend_to(model, inputs).weights[0].cpu()
-    classes = list_classes(subject)
+    classes = list_classes(analyzed)
     if not classes:
-        return DocumentHeads(weights, None, None)
-    predicted = classes[int(model(**inputs).logits[0].argmax())]
-    return DocumentHeads(weights, classes[int(subject.dataset.targets[place])], predicted)
+        return weights, None, None
+    return weights, classes[int(analyzed.dataset.targets[place])], classes[int(model(**inputs).logits[0].argmax())]
 
 
 def count_heads(model: Any) -> int:

@@ -1,10 +1,11 @@
 """The tables about a pooling with heads, for ``muse-plugin analyze model``: which there are, and from which flags."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Optional
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional, Union
 
-from muse_plugin.analysis import attended_words, head_similarity, shaded_document, word_weights
+from muse_plugin.analysis import attended_words, head_similarity, shaded_document
+from muse_plugin.analysis.analyzed_model import AnalyzedModel, Batches, name_words
 from muse_plugin.analysis.pooled_attention import (
     Pooled,
     average_by_class,
@@ -12,12 +13,8 @@ from muse_plugin.analysis.pooled_attention import (
     read_document_heads,
     read_pooling,
 )
-from muse_plugin.analysis.result import Result, unique
-from muse_plugin.analysis.subject import Batches, Subject, name_words
+from muse_plugin_command.flags.analyze import MIN_DOCUMENTS, TOP_WORDS
 
-TABLES = ("attended", "word_weights", "classes", "shaded", "similarity")
-_TOP_WORDS = 10
-_MIN_DOCUMENTS = 5
 _CHOSEN_WORDS = 6  # whose distributions are shown where --words names none
 
 
@@ -32,52 +29,18 @@ class WordSettings(NamedTuple):
     """
 
     chosen: Optional[Sequence[str]] = None
-    top: int = _TOP_WORDS
-    min_documents: int = _MIN_DOCUMENTS
+    top: int = TOP_WORDS
+    min_documents: int = MIN_DOCUMENTS
     measure: str = attended_words.WEIGHT
 
     @classmethod
     def from_flags(cls, args: argparse.Namespace) -> "WordSettings":
-        """Settings from the flags of ``add_word_flags``."""
+        """Settings from the flags about words."""
         return cls(args.words, args.top_words, args.min_documents, args.word_measure)
 
 
-def add_word_flags(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags about words on ``parser``."""
-    words = parser.add_argument_group(
-        "words", "of a classifier whose pooling has heads; documents are cut to --max-words as in training"
-    )
-    words.add_argument(
-        "--words",
-        nargs="+",
-        metavar="WORD",
-        help="words whose attention is shown by class (default: those that differ most between classes)",
-    )
-    words.add_argument(
-        "--top-words",
-        type=int,
-        default=_TOP_WORDS,
-        metavar="N",
-        help=f"most words shown of a class (default: {_TOP_WORDS})",
-    )
-    words.add_argument(
-        "--min-documents",
-        type=int,
-        default=_MIN_DOCUMENTS,
-        metavar="N",
-        help=f"documents of a class that a word must occur in to be ranked there (default: {_MIN_DOCUMENTS})",
-    )
-    words.add_argument(
-        "--word-measure",
-        choices=attended_words.MEASURES,
-        default=attended_words.WEIGHT,
-        help="what words are ranked by: weight, of all places of the word in a document (the default), or ratio, that "
-        "divided by what equal weights would give it, which favours neither frequent words nor short documents",
-    )
-
-
 def read_tables(
-    subject: Subject,
+    analyzed: AnalyzedModel,
     wanted: Sequence[str],
     chosen: Sequence[int],
     place: Optional[int],
@@ -87,7 +50,7 @@ def read_tables(
     """Lets a model whose pooling has heads read documents.
 
     Args:
-        subject: the model and its data.
+        analyzed: the model and its data.
         wanted: names of analyses, of which "words" and "pooling" count here.
         chosen: places of the documents that are read.
         place: of the document that is shown; needed for "pooling".
@@ -95,85 +58,62 @@ def read_tables(
         settings: what is shown of words.
 
     Returns:
-        Rows of tables out of ``TABLES``, and why an analysis has nothing to show, by its name.
+        Rows of tables by their names, and why an analysis has nothing to show, by its name.
 
     Raises:
         ValueError: if a chosen word is unknown, or does not occur in what is read.
     """
     tables: dict[str, list[Any]] = {}
     reasons: dict[str, str] = {}
-    _check_words(subject, settings)
-    pooled = read_pooling(subject, chosen, max_tokens, subject.name)
-    if place is not None and "pooling" in wanted:
-        (inputs,) = Batches(subject, [place])
-        found = read_document_heads(subject, place, inputs)
-        words, _ = name_words(subject, inputs)
-        tables["shaded"] = shaded_document.read_document(subject.name, found.weights, words, place + 1, *found[1:])
-        tables["similarity"] = head_similarity.read_similarity(subject.name, pooled.similarity)
-    if "words" in wanted:
-        ranked, reason = _rank(subject, pooled, settings)
-        if reason is None:
-            tables.update(ranked)
-        else:
-            reasons["words"] = reason
-    return tables, reasons
-
-
-def _check_words(subject: Subject, settings: WordSettings) -> None:
-    dictionary = subject.task.source_dictionary
+    name, dictionary = analyzed.name, analyzed.task.source_dictionary
     unknown = [word for word in settings.chosen or () if dictionary is None or word not in dictionary]
     if unknown:
         raise ValueError(
             f"--words must be words of the model's dictionary, but it lacks {', '.join(map(repr, unknown))}; name "
             "others, written as in the prepared data."
         )
+    pooled = read_pooling(analyzed, chosen, max_tokens, name)
+    if place is not None and "pooling" in wanted:
+        (inputs,) = Batches(analyzed, [place])
+        weights, *labels = read_document_heads(analyzed, place, inputs)
+        words, _ = name_words(analyzed, inputs)
+        tables["shaded"] = shaded_document.read_document(name, weights, words, place + 1, *labels)
+        tables["similarity"] = head_similarity.read_similarity(name, pooled.similarity)
+    if "words" in wanted:
+        ranked = _rank(analyzed, pooled, settings)
+        if isinstance(ranked, str):
+            reasons["words"] = ranked
+        else:
+            tables.update(ranked)
+    return tables, reasons
 
 
-def _rank(subject: Subject, pooled: Pooled, settings: WordSettings) -> tuple[dict[str, list[Any]], Optional[str]]:
-    """The tables about words; or none, and why."""
-    name, classes, dictionary = subject.name, list_classes(subject), subject.task.source_dictionary
+def _rank(analyzed: AnalyzedModel, pooled: Pooled, settings: WordSettings) -> Union[dict[str, list[Any]], str]:
+    """The tables about words; or why there are none."""
+    name, classes, dictionary = analyzed.name, list_classes(analyzed), analyzed.task.source_dictionary
     if pooled.uses is None:
-        return {}, "the model predicts no classes to tell words apart by"
+        return "the model predicts no classes to tell words apart by"
     means = average_by_class(pooled.uses, len(classes), len(dictionary))
-    kept = settings.min_documents, settings.measure
     total = sum(pooled.class_sizes)
-    chosen = None if settings.chosen is None else unique([dictionary.index(word) for word in settings.chosen])
-    lacking = [dictionary[word] for word in chosen or () if not means.documents[:, word].any()]
+    words = [dictionary.index(word) for word in dict.fromkeys(settings.chosen or ())]
+    lacking = [dictionary[word] for word in words if not means.documents[:, word].any()]
     if lacking:
         raise ValueError(
             f"--words must occur in what is read, but no document has "
             f"{', '.join(map(repr, lacking))} (documents read: {total}); raise --sentences, or name others."
         )
+    kept = settings.min_documents, settings.measure
     ranked = attended_words.rank_words(name, classes, means, dictionary, settings.top, *kept)
     if not ranked:
-        return {}, (
+        return (
             f"no word occurs in {settings.min_documents} documents of one class among the {total} that were read (a "
             "smaller --min-documents or more --sentences may help)"
         )
-    words = attended_words.choose_words(means, dictionary, _CHOSEN_WORDS, *kept) if chosen is None else chosen
+    if settings.chosen is None:
+        words = attended_words.choose_words(means, dictionary, _CHOSEN_WORDS, *kept)
     sizes = zip(classes, pooled.class_sizes, strict=True)
     return {
         "attended": ranked,
-        "word_weights": word_weights.read_word_weights(name, classes, pooled.uses, dictionary, words),
-        "classes": [attended_words.ClassRow(name, label, size) for label, size in sizes],
-    }, None
-
-
-def list_makers(settings: WordSettings) -> dict[str, tuple[tuple[str, ...], Callable[..., list[Result]]]]:
-    """Which tables the analyses have, the first of which says whether they apply, and how they become results."""
-    return {
-        "words": (
-            ("attended", "word_weights", "classes"),
-            lambda ranked, weights, classes: [
-                *attended_words.make_results(ranked, classes, settings.min_documents, settings.measure),
-                *word_weights.make_results(weights, classes, settings.measure),
-            ],
-        ),
-        "pooling": (
-            ("shaded", "similarity"),
-            lambda shaded, similarity: [
-                *shaded_document.make_results(shaded),
-                *head_similarity.make_results(similarity),
-            ],
-        ),
+        "word_weights": attended_words.read_word_weights(name, classes, pooled.uses, dictionary, words),
+        "classes": [attended_words.ClassRow(name, *size) for size in sizes],
     }

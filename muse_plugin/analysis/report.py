@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.analysis.result import Missing, Result
+from muse_plugin.analysis.result import Result
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.results.figures import import_matplotlib
 
@@ -46,7 +46,7 @@ def check_output(folder: Path) -> None:
 
 
 def write_results(
-    folder: Path, title: str, results: Sequence[Result], missing: Sequence[Missing], record: dict[str, Any]
+    folder: Path, title: str, results: Sequence[Result], missing: dict[str, str], record: dict[str, Any]
 ) -> None:
     """Writes everything; the report comes last.
 
@@ -54,7 +54,7 @@ def write_results(
         folder: made if it does not exist; files of the same names are replaced.
         title: of the report.
         results: at least one.
-        missing: what could not be shown.
+        missing: analyses that have nothing to show, by their names: why, as clauses.
         record: what was analysed and how, for the report and the JSON.
     """
     folder.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def write_results(
     content = {
         **record,
         "results": {result.name: _describe(result) for result in results},
-        "not_applicable": {part.name: part.reason for part in missing},
+        "not_applicable": missing,
     }
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False, default=str)
     _write(folder / NUMBERS_NAME, text + "\n")
@@ -113,7 +113,7 @@ def _make_plain(value: Any) -> Any:
 def format_report(
     title: str,
     results: Sequence[Result],
-    missing: Sequence[Missing],
+    missing: dict[str, str],
     record: dict[str, Any],
     pictures: dict[str, bytes],
 ) -> str:
@@ -122,7 +122,7 @@ def format_report(
     Args:
         title: of the page.
         results: what is shown.
-        missing: what is not, with the reasons.
+        missing: what is not, see ``write_results``.
         record: shown as it is.
         pictures: PNG of every result, by its name.
     """
@@ -133,7 +133,7 @@ def format_report(
         parts += _format_result(result, pictures[result.name])
     if missing:
         parts.append("<h2>What does not apply</h2><ul>")
-        parts += [f"<li>{html.escape(part.name)}: {html.escape(part.reason)}</li>" for part in missing]
+        parts += [f"<li>{html.escape(name)}: {html.escape(reason)}</li>" for name, reason in missing.items()]
         parts.append("</ul>")
     settings = json.dumps(record, indent=1, ensure_ascii=False, default=str)
     parts.append(f"<h2>What was analysed</h2><pre class='scroll'>{html.escape(settings)}</pre>")

@@ -13,14 +13,14 @@ class Result(NamedTuple):
         title: for the report.
         text: what is seen, with the units.
         rows: the numbers; named tuples of one class, at least one; field names are the columns and have the units.
-        draw: draws ``rows`` and writes the picture to a path, whose ending is the format.
+        drawer: draws rows and writes the picture to a path, whose ending is the format.
     """
 
     name: str
     title: str
     text: str
     rows: Sequence[Any]
-    draw: Callable[[Path], None]
+    drawer: Callable[[Sequence[Any], Path], None]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -28,19 +28,36 @@ class Result(NamedTuple):
         fields: tuple[str, ...] = self.rows[0]._fields
         return fields
 
-
-class Missing(NamedTuple):
-    """An analysis that has nothing to show.
-
-    Attributes:
-        name: its name in ``--only``.
-        reason: a clause that completes "it does not apply: ...".
-    """
-
-    name: str
-    reason: str
+    def draw(self, path: Path) -> None:
+        """Draws the rows and writes the picture."""
+        self.drawer(self.rows, path)
 
 
-def unique(values: Sequence[Any]) -> list[Any]:
-    """The values without repetition, in the order of their first occurrence."""
-    return list(dict.fromkeys(values))
+def group(rows: Sequence[Any], *columns: str) -> dict[Any, list[Any]]:
+    """Rows by the value of a column, or the tuple of those of several; in the order of their first occurrence."""
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        key = tuple(getattr(row, column) for column in columns)
+        groups.setdefault(key if len(columns) > 1 else key[0], []).append(row)
+    return groups
+
+
+def make_results_by_model(
+    name: str,
+    title: str,
+    describe: Callable[[Sequence[Any]], str],
+    rows: Sequence[Any],
+    drawer: Callable[[Sequence[Any], Path], None],
+) -> list[Result]:
+    """A result for each model, those of the second told apart; arguments as of ``Result``, the text from the rows."""
+    models = group(rows, "model")
+    return [
+        Result(
+            name + ("_against" if number else ""),
+            title + (f" of {model}" if len(models) > 1 else ""),
+            describe(own),
+            own,
+            drawer,
+        )
+        for number, (model, own) in enumerate(models.items())
+    ]

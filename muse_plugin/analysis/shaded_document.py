@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Optional
 
 from torch import Tensor
 
-from muse_plugin.analysis.drawing import name_by_model
-from muse_plugin.analysis.result import Result, unique
+from muse_plugin.analysis.result import Result, group, make_results_by_model
 from muse_plugin.results.figures import open_figure
 
 _MOST_WORDS = 400  # of the picture
@@ -51,15 +50,7 @@ def read_document(
     label: Optional[str] = None,
     predicted: Optional[str] = None,
 ) -> list[ShadedRow]:
-    """Weights to rows.
-
-    Args:
-        name: of the model.
-        weights: of the heads, shape (m, T).
-        words: of the document.
-        document: its number in the split, from 1.
-        label: its class; None if it has none.
-        predicted: what the model takes it for, likewise.
+    """Weights of the heads, shape (m, T), to rows; for the other arguments see ``ShadedRow``.
 
     Raises:
         ValueError: if words and weights are not equally many.
@@ -78,26 +69,21 @@ def read_document(
 
 def make_results(rows: Sequence[ShadedRow]) -> list[Result]:
     """Rows to results, one for each model."""
-    models, results = unique([row.model for row in rows]), []
-    for model in models:
-        own = [row for row in rows if row.model == model]
-        about = f"Document {own[0].document} of the split"
-        if own[0].label is not None:
-            about += f", of class {own[0].label}, taken for {own[0].predicted}"
-        words = len({row.position for row in own})
-        if words > _MOST_WORDS:
-            about += f"; the picture has the first {_MOST_WORDS} of its {words:,} words"
-        results.append(
-            Result(
-                *name_by_model("shaded_document", "A document as the pooling's heads see it", model, models),
-                f"{about}. Words are shaded by their weight, on average and of each head: darker is more, "
-                "from the smallest weight in the picture to the largest. Weights of a head have a sum of 1 over the "
-                "document.",
-                own,
-                lambda path, own=own: draw(own, path),  # type: ignore[misc]
-            )
-        )
-    return results
+    title = "A document as the pooling's heads see it"
+    return make_results_by_model("shaded_document", title, _describe, rows, draw)
+
+
+def _describe(rows: Sequence[ShadedRow]) -> str:
+    about = f"Document {rows[0].document} of the split"
+    if rows[0].label is not None:
+        about += f", of class {rows[0].label}, taken for {rows[0].predicted}"
+    words = max(row.position for row in rows) + 1
+    if words > _MOST_WORDS:
+        about += f"; the picture has the first {_MOST_WORDS} of its {words:,} words"
+    return (
+        f"{about}. Words are shaded by their weight, on average and of each head: darker is more, from the smallest "
+        "weight in the picture to the largest. Weights of a head have a sum of 1 over the document."
+    )
 
 
 class Place(NamedTuple):
@@ -124,21 +110,19 @@ def arrange(words: Sequence[str], width: int = _CHARACTERS) -> list[Place]:
 
 def draw(rows: Sequence[ShadedRow], path: Path) -> None:
     """Draws the text once with the means and once for every head; a patch behind each word has its shade."""
-    shown = [row for row in rows if row.position < _MOST_WORDS]
-    blocks = {"mean of the heads": [row.mean_weight for row in shown if row.head == 0]}
-    heads = max(row.head for row in rows) + 1
-    if heads > 1:
-        blocks.update({f"head {head}": [row.weight for row in shown if row.head == head] for head in range(heads)})
-    places = arrange([row.word for row in shown if row.head == 0])
+    heads = group([row for row in rows if row.position < _MOST_WORDS], "head")
+    blocks = {"mean of the heads": [row.mean_weight for row in heads[0]]}
+    if len(heads) > 1:
+        blocks.update({f"head {head}": [row.weight for row in own] for head, own in heads.items()})
+    places = arrange([row.word for row in heads[0]])
     columns = min(_COLUMNS, len(blocks))
     lines = math.ceil(len(blocks) / columns)
     width = max(place.column + len(place.text) + 1 for place in places) * _LETTER
     height = (places[-1].line + 1) * _LINE
     total = columns * (width + _GAP) + _BAR, max(lines * (height + _TITLE + _BELOW), 1.5)
-    all_weights = [weight for weights in blocks.values() for weight in weights]
     with open_figure(path, *total, "--output") as figure:
         figure.set_layout_engine("none")  # places are known
-        mappable = _make_scale(min(all_weights), max(all_weights))
+        mappable = _make_scale(min(map(min, blocks.values())), max(map(max, blocks.values())))
         for number, (title, weights) in enumerate(blocks.items()):
             left = 0.1 + (number % columns) * (width + _GAP)
             bottom = total[1] - (number // columns + 1) * (height + _TITLE + _BELOW) + _BELOW
@@ -162,18 +146,19 @@ def _make_scale(lowest: float, highest: float) -> Any:
 
 
 def _write(axes: Any, places: Sequence[Place], shades: Sequence[tuple[float, ...]]) -> None:
-    corners = [
-        (place.column * _LETTER, place.line * _LINE, (place.column + len(place.text) + 0.6) * _LETTER)
-        for place in places
-    ]
-    boxes = [[(left, top), (right, top), (right, top + _SHADED), (left, top + _SHADED)] for left, top, right in corners]
+    boxes = []
+    for line, column, text in places:
+        left, right = column * _LETTER, (column + len(text) + 0.6) * _LETTER
+        top, bottom = line * _LINE, line * _LINE + _SHADED
+        boxes.append([(left, top), (right, top), (right, bottom), (left, bottom)])
     collections = importlib.import_module("matplotlib.collections")
     axes.add_collection(collections.PolyCollection(boxes, facecolors=shades, edgecolors="none"))
     for color, line in product(("black", "white"), range(places[-1].line + 1)):
+        words = [p for p, shade in zip(places, shades, strict=True) if p.line == line and _ink(shade) == color]
         axes.text(
             0.3 * _LETTER,
             line * _LINE + _SHADED / 2,
-            fill_line([p for p, shade in zip(places, shades, strict=True) if p.line == line and _ink(shade) == color]),
+            fill_line(words),
             family=_FONT,
             fontsize=_POINTS,
             va="center_baseline",

@@ -3,26 +3,28 @@
 Losses are in bits, as fairseq logs them.
 """
 
+import contextlib
 import importlib
 import json
 import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
-from muse_plugin.files.text_streams import iterate_lines
+from muse_plugin.files.lines import iterate_stream
 
-# Ours by fairseq's; other numbers, such as words per second, are passed over.
-MEASURES = {
-    "loss": "loss_bits",
-    "nll_loss": "nll_loss_bits",
-    "ppl": "perplexity",
-    "bleu": "bleu",
-    "accuracy": "accuracy_percent",
-    "lr": "learning_rate",
-    "gnorm": "gradient_norm",
+# By fairseq's name: ours, and the label of an axis. Other numbers, such as words per second, are passed over.
+_MEASURES = {
+    "loss": ("loss_bits", "loss (bits)"),
+    "nll_loss": ("nll_loss_bits", "negative log-likelihood (bits)"),
+    "ppl": ("perplexity", "perplexity"),
+    "bleu": ("bleu", "BLEU (0 to 100)"),
+    "accuracy": ("accuracy_percent", "accuracy (%)"),
+    "lr": ("learning_rate", "learning rate"),
+    "gnorm": ("gradient_norm", "gradient norm"),
 }
+LABELS = dict(_MEASURES.values())
 INNER, EPOCH = "train_inner", "train"  # means since the last line of the log, and over an epoch
 _EVENTS = "events.out.tfevents.*"
 
@@ -65,8 +67,8 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
         raise FileNotFoundError(f"--logs must name logs of fairseq-train, but {path} does not exist; check the path.")
     found: dict[tuple[str, str, int], float] = {}
     for part, updates, measure, value in _read_events(path) if path.is_dir() else _read_log(path):
-        if measure in MEASURES and math.isfinite(value):
-            found[part, MEASURES[measure], updates] = value
+        if measure in _MEASURES and math.isfinite(value):
+            found[part, _MEASURES[measure][0], updates] = value
     if not found:
         raise ValueError(
             f"--logs must name the output of fairseq-train, or a folder of its TensorBoard events, but {path} has no "
@@ -78,7 +80,7 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
 
 def _read_log(path: Path) -> Iterator[tuple[str, int, str, float]]:
     with path.open("rb") as file:
-        for line, _ in iterate_lines(file):
+        for line, _ in iterate_stream(file):
             part, stats = _read_line(line)
             updates = stats.pop("num_updates", None)
             if updates is not None:
@@ -116,19 +118,12 @@ def _read_json(text: str) -> tuple[str, dict[str, float]]:
 
 
 def _to_numbers(stats: dict[str, Any]) -> dict[str, float]:
+    """What is a number, of what a line says."""
     numbers = {}
     for name, value in stats.items():
-        number = _to_number(value)
-        if number is not None:
-            numbers[name] = number
+        with contextlib.suppress(TypeError, ValueError):
+            numbers[name] = float(value)
     return numbers
-
-
-def _to_number(value: Any) -> Optional[float]:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def _read_events(folder: Path) -> Iterator[tuple[str, int, str, float]]:

@@ -14,26 +14,10 @@ from muse_plugin.benchmark.measurement import Case
 from muse_plugin.modules.attention import attend, padding_bias
 from muse_plugin.modules.branch import merge_heads, split_heads
 
-DESCRIPTION = (
-    "Projections included, with the same weights, from states of shape (T, B, C) to gradients for states and weights. "
-    "Causal attention is that of a decoder; in the other cases, a quarter of each sentence but the first is padding. "
-    f"With --windows: {window_speed.DESCRIPTION}"
-)
 LENGTHS = (10, 25, 50, 100, 200, 400, 1000)
 FAIRSEQ = "fairseq MultiheadAttention"
 EXPLICIT = "explicit softmax"
 OURS = "muse_plugin"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=4, help="(default: %(default)s)")
-    parser.add_argument("--channels", type=int, default=96, help="per head (default: %(default)s)")
-    parser.add_argument(
-        "--lengths", type=int, nargs="+", help="in tokens (default: 10 to 1000; with --windows 22 to 800)"
-    )
-    window_speed.add_arguments(parser)
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

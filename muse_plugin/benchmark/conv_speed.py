@@ -9,32 +9,11 @@ from fairseq.modules.dynamic_convolution import DynamicConv1dTBC
 from torch import Tensor, nn
 
 from muse_plugin.benchmark.measurement import Case
-from muse_plugin.ops.dynamic_conv import BACKENDS, dynamic_conv
+from muse_plugin.ops.dynamic_conv import dynamic_conv
 
-DESCRIPTION = (
-    "Both sides start from the same logits and values of shape (T, B, C) and end with gradients for them. Several "
-    "kernel sizes (3+15) are that many convolutions for fairseq, weighed and added up, and one for us."
-)
 FAIRSEQ = "fairseq, Python"
 OURS = "muse_plugin"
 FLOOR = "floor: one copy of inputs and outputs"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    parser.add_argument("--backend", default="auto", choices=BACKENDS, help="of ours (default: %(default)s)")
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=4, help="(default: %(default)s)")
-    parser.add_argument("--channels", type=int, default=96, help="per head (default: %(default)s)")
-    parser.add_argument("--tap-dropout", type=float, default=0.0, help="probability (default: %(default)s)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[10, 25, 50, 100, 200, 400, 1000])
-    parser.add_argument(
-        "--kernels", type=_parse_sizes, nargs="+", default=[[3], [7], [15], [31], [3, 15]], metavar="K[+K...]"
-    )
-
-
-def _parse_sizes(text: str) -> list[int]:
-    return [int(size) for size in text.split("+")]
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

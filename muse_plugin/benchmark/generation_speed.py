@@ -12,10 +12,6 @@ from muse_plugin.benchmark import systems
 from muse_plugin.benchmark.measurement import Case
 from muse_plugin.benchmark.systems import ModelFactory
 
-DESCRIPTION = (
-    "Translates batches of random sentences with beam search; source and translation have the same, given length. "
-    "Models stand in the form that fairseq-generate brings them into."
-)
 SYSTEMS = {
     "six_layers": (
         systems.TRANSFORMER,
@@ -26,16 +22,6 @@ SYSTEMS = {
     "base": (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, systems.MUSE_INT8),
 }
 _DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    parser.add_argument("--setting", nargs="+", default=["six_layers", "base"], choices=systems.SETTINGS)
-    parser.add_argument("--sentences", type=int, nargs="+", default=[1, 32], help="per batch (default: 1 32)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25], help="in tokens (default: 25)")
-    parser.add_argument("--beam", type=int, default=5, help="(default: %(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
-    systems.add_selection(parser)
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

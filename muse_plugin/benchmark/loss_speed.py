@@ -14,20 +14,8 @@ from muse_plugin.benchmark.systems import ModelFactory
 from muse_plugin.benchmark.training_speed import FAIRSEQ_LOSS, make_criterion
 from muse_plugin.criterions.fused_label_smoothed_cross_entropy import NAME as FUSED_LOSS
 
-DESCRIPTION = (
-    "From the decoder's states to gradients for them and for the weight of the output layer, label smoothing 0.1. "
-    "Memory is what is held at the highest beyond states, weight and targets; both gradients are part of it."
-)
 FAIRSEQ = "fairseq"
 OURS = "muse_plugin"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
-    parser.add_argument("--widths", type=int, nargs="+", default=[384], help="of the states (default: 384)")
-    parser.add_argument("--vocabularies", type=int, nargs="+", default=[6000, 10_000, 32_000], help="in words")
-    parser.add_argument("--memory", action="store_true", help="measure memory instead of time")
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

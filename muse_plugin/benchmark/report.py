@@ -7,28 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.benchmark import (
-    attention_speed,
-    conv_speed,
-    generation_speed,
-    growth_plot,
-    loss_speed,
-    sentence_speed,
-    training_speed,
-)
+from muse_plugin.benchmark import growth_plot
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.benchmark.tables import format_table
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.results.figures import check_format, import_matplotlib
+from muse_plugin_command.flags.benchmark import KINDS
 
-DESCRIPTION = "Write BENCHMARKS.md from what the other kinds of benchmark wrote with --json, on any machines."
 SECTIONS = {
-    "generate": ("Decoding", generation_speed.DESCRIPTION),
-    "train": ("Training step", training_speed.DESCRIPTION),
-    "conv": ("Dynamic convolution", conv_speed.DESCRIPTION),
-    "attention": ("Self-attention", attention_speed.DESCRIPTION),
-    "sentence": ("Sentence models", sentence_speed.DESCRIPTION),
-    "loss": ("Output layer and loss", loss_speed.DESCRIPTION),
+    "generate": "Decoding",
+    "train": "Training step",
+    "conv": "Dynamic convolution",
+    "attention": "Self-attention",
+    "sentence": "Sentence models",
+    "loss": "Output layer and loss",
 }
 _HEAD = """# Benchmarks
 
@@ -39,14 +31,6 @@ fast, or as small, as the first contestant of the table, taken round by round: i
 the middle half. Models of one table have equal numbers of parameters, by the width of their feed-forward layers;
 weights and words are random, and all sentences of a batch have the same length.
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of the report."""
-    parser.add_argument("records", type=Path, nargs="+", metavar="JSON", help="what --json wrote")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the Markdown file to write")
-    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw how cost grows, into this folder")
-    parser.add_argument("--script", default="examples/benchmark/run.sh", help="named as what measures it all again")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,9 +75,9 @@ def format_report(records: Sequence[Record], figures: Optional[dict[str, str]] =
         Markdown.
     """
     lines = [_HEAD.format(script=script), *_format_machines(records)]
-    for kind, (title, description) in SECTIONS.items():
+    for kind, title in SECTIONS.items():
         own = [record for record in records if record.kind == kind]
-        lines += ["", f"## {title}", "", description, ""]
+        lines += ["", f"## {title}", "", KINDS[kind].description, ""]
         if figures and kind in figures:
             lines += [f"![{title}: how its cost grows with the length of sentences]({figures[kind]})", ""]
         lines += ["Not measured.", ""] if not own else []

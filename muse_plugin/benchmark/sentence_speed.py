@@ -20,27 +20,10 @@ from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerMode
 from muse_plugin.models.sentence_baselines import SentenceBiGRUModel
 from muse_plugin.models.sentence_transformer import SentenceTransformerModel
 
-DESCRIPTION = (
-    "From ids to scores of two classes, as at test time: embeddings, three layers of width 300 with ten heads (one "
-    "layer for the GRU), pooling, classifier. fairseq's encoder ends with its states. Transformers have a feed-forward "
-    "network four times as wide as the layer; a layer of the Multi-Scale Transformer, which has none, has a third of "
-    "their parameters."
-)
-LENGTHS = (22, 109, 201)
 FAIRSEQ = "fairseq TransformerEncoder"
 TRANSFORMER = "sentence_transformer"
 BIGRU = "sentence_bigru"
 MULTI_SCALE = "multi_scale_transformer"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    parser.add_argument("--sentences", type=int, default=128, help="per batch (default: %(default)s)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="in words (default: %(default)s)")
-    parser.add_argument("--embed-dim", type=int, default=300, help="width (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=10, help="(default: %(default)s)")
-    parser.add_argument("--layers", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

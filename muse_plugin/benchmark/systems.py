@@ -137,11 +137,6 @@ class ModelFactory:
         }
 
 
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Declares the flag that leaves contestants out."""
-    parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="contestants to leave out")
-
-
 def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     """Returns the systems that are not left out and can run on the device; the first one is the baseline.
 

@@ -15,10 +15,6 @@ from muse_plugin.benchmark.measurement import Case
 from muse_plugin.benchmark.systems import ModelFactory
 from muse_plugin.criterions.fused_label_smoothed_cross_entropy import NAME as FUSED_LOSS
 
-DESCRIPTION = (
-    "A step is forward, label-smoothed loss, backward, clipping and Adam, for batches of sentences of one length. "
-    "Our models are measured with the fused loss and with fairseq's, all others with fairseq's."
-)
 FAIRSEQ_LOSS = "label_smoothed_cross_entropy"
 _SUFFIX = ", fairseq's loss"
 SYSTEMS = (
@@ -30,17 +26,6 @@ SYSTEMS = (
     systems.SIMPLE,
 )
 _DROPOUT = {"dropout": 0.1}  # as in the published base setting: no dropout of attention weights
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    parser.add_argument("--setting", nargs="+", default=["base"], choices=systems.SETTINGS)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 100], help="in tokens (default: 25 100)")
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch and side (default: %(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
-    parser.add_argument("--share-all-embeddings", action="store_true", help="one matrix of embeddings (default: three)")
-    systems.add_selection(parser)
-    parser.add_argument("--memory", action="store_true", help="measure memory instead of time")
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:

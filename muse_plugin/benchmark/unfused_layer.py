@@ -14,7 +14,7 @@ from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
-from muse_plugin.modules.branch import merge_heads, split_heads
+from muse_plugin.modules.branch import LayerContext, merge_heads, split_heads
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.gated_conv import DynamicConv
 from muse_plugin.modules.parallel_layer import ParallelLayer
@@ -38,17 +38,9 @@ class UnfusedLayer(nn.Module):
                 raise ValueError(f"the unfused form knows no {type(branch).__name__}, but the layer has it as {name}.")
         self.layer = layer
 
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Optional[Tensor] = None,
-        encoder_out: Optional[Tensor] = None,
-        encoder_padding_mask: Optional[Tensor] = None,
-        causal: bool = False,
-        **_: object,
-    ):
-        """See ``ParallelLayer.forward``; returns no attention weights."""
-        layer = self.layer
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+        """See ``ParallelLayer.forward``; leaves no attention weights."""
+        layer, padding = self.layer, context.key_padding_mask
         residual = x
         if layer.normalize_before:
             x = layer.layer_norm(x)
@@ -63,14 +55,16 @@ class UnfusedLayer(nn.Module):
         sums: dict[str, Tensor] = {}
         for branch, weight in zip(layer.branches.values(), _output_weights(layer), strict=True):
             if isinstance(branch, SelfAttention):
-                states = _attend(branch, project("query"), project("key"), project("value"), key_padding_mask, causal)
+                states = _attend(branch, project("query"), project("key"), project("value"), padding, context.causal)
             elif isinstance(branch, DynamicConv):
-                states = _convolve(branch, project(branch.projections[0].name), key_padding_mask)
+                states = _convolve(branch, project(branch.projections[0].name), padding)
             elif isinstance(branch, CrossAttention):
-                assert encoder_out is not None
+                assert context.encoder_out is not None
                 weights = branch.key_value_proj.weight.chunk(2), branch.key_value_proj.bias.chunk(2)
-                key, value = (F.linear(encoder_out, w, b).transpose(0, 1) for w, b in zip(*weights, strict=True))
-                states = _attend(branch, project("encoder_query"), key, value, encoder_padding_mask, False)
+                key, value = (
+                    F.linear(context.encoder_out, w, b).transpose(0, 1) for w, b in zip(*weights, strict=True)
+                )
+                states = _attend(branch, project("encoder_query"), key, value, context.encoder_padding_mask, False)
             else:
                 states = branch.activation(project(branch.projections[0].name))
                 states = F.dropout(states, branch.activation_dropout, self.training)
@@ -80,7 +74,7 @@ class UnfusedLayer(nn.Module):
             residual = residual + F.dropout(sums[group] + bias, layer.branch_dropout, self.training)
         if not layer.normalize_before:
             residual = layer.layer_norm(residual)
-        return residual, None
+        return residual
 
 
 def _output_weights(layer: ParallelLayer) -> tuple[Tensor, ...]:

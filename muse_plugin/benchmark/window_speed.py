@@ -18,31 +18,13 @@ from torch import Tensor, nn
 from muse_plugin.benchmark.measurement import Case
 from muse_plugin.models.attention_bias_flags import plan_biases
 from muse_plugin.modules.attention import SelfAttention
+from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
-DESCRIPTION = (
-    "encoder layers, forward only, as at test time. fairseq's layers attend and have a feed-forward network, four "
-    "times as wide as the layer; layers of windows have none (arXiv:1912.00544 claims not to need it). Heads per scale "
-    "by alpha = 0.5. Dense: the same layers, with one mask over all pairs of words per head."
-)
-# Of its tasks of classification, and of tagging.
-SCALES = ["1,3,N/16,N/8,N/4", "1,3,5,7,9"]
 LENGTHS = (22, 50, 109, 201, 400, 800)
 FAIRSEQ = "fairseq Transformer layers"
 DENSE = "windows, dense masks"
 OURS = "windows"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of this benchmark."""
-    group = parser.add_argument_group("with --windows")
-    group.add_argument("--windows", action="store_true", help="measure encoder layers with windows instead")
-    group.add_argument("--sentences", type=int, default=128, help="per batch (default: %(default)s)")
-    group.add_argument("--layers", type=int, default=3, help="(default: %(default)s)")
-    group.add_argument("--embed-dim", type=int, default=300, help="width (default: %(default)s)")
-    group.add_argument("--window-heads", type=int, default=10, help="(default: %(default)s)")
-    group.add_argument("--scales", nargs="+", default=SCALES, help="lists of scales (default: the paper's)")
-    group.add_argument("--without-dense", action="store_true", help="leave the dense masks out: they take memory")
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
@@ -98,7 +80,7 @@ def _stack(layers: Sequence[nn.Module]) -> Callable[[Tensor], Tensor]:
     def run(x: Tensor) -> Tensor:
         with torch.no_grad():
             for layer in layers:
-                x = layer(x)[0] if isinstance(layer, ParallelLayer) else layer(x, None)
+                x = layer(x, LayerContext(len(x)) if isinstance(layer, ParallelLayer) else None)
         return x
 
     return run

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Optional
 
@@ -327,12 +326,6 @@ class _Symbols(tuple):
 
     def pad(self) -> int:
         return 1
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of ``muse-plugin convert``."""
-    parser.add_argument("input", metavar="AUTHORS.pt", type=Path, help="checkpoint of the authors' program")
-    parser.add_argument("output", metavar="OUT.pt", type=Path, help="where to write the converted checkpoint")
 
 
 def run(args: argparse.Namespace) -> int:

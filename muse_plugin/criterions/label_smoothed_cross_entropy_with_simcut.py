@@ -8,7 +8,7 @@ tokens with a module called ``embed_tokens``.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
+from muse_plugin.contracts.flag import flag
+
 NAME = "label_smoothed_cross_entropy_with_simcut"
 _WAY_OUT = "train it with --criterion label_smoothed_cross_entropy"
 
@@ -30,19 +32,15 @@ _WAY_OUT = "train it with --criterion label_smoothed_cross_entropy"
 class SimCutLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig):
     """Flags of SimCut beside those of label smoothing. Defaults: the authors' recipe for IWSLT'14."""
 
-    simcut_alpha: float = field(
-        default=3.0,
-        metadata={
-            "help": "weight of the divergence between the predictions for whole and for cut sentences, not negative; "
-            "0 is plain label-smoothed cross-entropy at its cost (authors' recipe: 3)"
-        },
+    simcut_alpha: float = flag(
+        3.0,
+        "weight of the divergence between the predictions for whole and for cut sentences, not negative; 0 is plain "
+        "label-smoothed cross-entropy at its cost (authors' recipe: 3)",
     )
-    simcut_p: float = field(
-        default=0.05,
-        metadata={
-            "help": "probability of cutting a source or target word, that is of setting its embedding to zero, "
-            "at least 0 and below 1 (authors' recipe: 0.05)"
-        },
+    simcut_p: float = flag(
+        0.05,
+        "probability of cutting a source or target word, that is of setting its embedding to zero, at least 0 and "
+        "below 1 (authors' recipe: 0.05)",
     )
 
 

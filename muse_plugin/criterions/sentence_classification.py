@@ -1,7 +1,7 @@
 """Cross-entropy of labels, with accuracy and F1; and penalties for heads that are alike."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -10,6 +10,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics
 from torch import nn
 
+from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.sentences import TaskOfSentences
 from muse_plugin.criterions.class_counts import count_classes, log_f1, log_share, log_sums
 
 _WEIGHT = 0.2  # arXiv:1912.00835
@@ -19,14 +21,12 @@ _WEIGHT = 0.2  # arXiv:1912.00835
 class SentenceClassificationCriterionConfig(FairseqDataclass):
     """Flags of the loss."""
 
-    disagreement: ChoiceEnum(["none", "penal", "emb"]) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "in training, add how alike the heads of --pooling low_rank_attention or structured_attention are: "
-            "penal, ||A A^T - I||^2 of the weights A of heads and words; emb, the mean cosine of their vectors"
-        },
+    disagreement: ChoiceEnum(["none", "penal", "emb"]) = flag(  # type: ignore[valid-type]
+        "none",
+        "in training, add how alike the heads of --pooling low_rank_attention or structured_attention are: penal, "
+        "||A A^T - I||^2 of the weights A of heads and words; emb, the mean cosine of their vectors",
     )
-    disagreement_weight: float = field(default=_WEIGHT, metadata={"help": "what --disagreement is multiplied by"})
+    disagreement_weight: float = flag(_WEIGHT, "what --disagreement is multiplied by")
 
 
 @register_criterion("muse_sentence_classification", dataclass=SentenceClassificationCriterionConfig)
@@ -57,7 +57,7 @@ class MuseSentenceClassificationCriterion(FairseqCriterion):
                 f"--disagreement-weight {disagreement_weight} is the weight of a penalty, but there is none; give "
                 "--disagreement penal or emb, or drop the flag."
             )
-        if str(disagreement) != "none" and getattr(task, "has_heads", None) is False:
+        if str(disagreement) != "none" and task.has_heads is False:
             raise ValueError(
                 f"--disagreement {disagreement} is for heads that attend to words, but this model has none; give "
                 "--pooling low_rank_attention or structured_attention, or drop the flag."
@@ -130,7 +130,7 @@ def check_task(task: Any, predicts: str, criterion: str) -> None:
         "number": "muse_sentence_regression",
         "tags": "muse_sequence_tagging",
     }
-    have = getattr(task, "predicts", None)
+    have = task.predicts if isinstance(task, TaskOfSentences) else None
     if have != predicts:
         wanted = criterions.get(str(have))
         raise ValueError(

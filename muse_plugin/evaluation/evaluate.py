@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.evaluation import flags
+from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.expectation import judge
 from muse_plugin.evaluation.generation import generate, infer_languages
-from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, Bucket, make_buckets, parse_bounds
+from muse_plugin.evaluation.length_buckets import Bucket, make_buckets, parse_bounds
 from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
 from muse_plugin.evaluation.scores import TITLES, Measure, Statistics, describe_score, make_measures, mean_and_deviation
-from muse_plugin.evaluation.significance import DEFAULT_RESAMPLES, DEFAULT_SEED, compare_systems, estimate_interval
+from muse_plugin.evaluation.significance import compare_systems, estimate_interval
 from muse_plugin.evaluation.systems import load_texts
 from muse_plugin.evaluation.text_forms import (
     LANGUAGES,
@@ -37,24 +37,20 @@ from muse_plugin.evaluation.text_forms import (
     remove_subwords,
 )
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_apart
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC, DEFAULT_RESAMPLES, DEFAULT_SEED
 
 _NOT_OPTIONS = ("output", "plot", "record", "record_file", "traceback")  # flags that change no number
 _DIGITS = dict.fromkeys(("bp", "ratio", "p_value"), 6)  # in the JSON, after the point; four for all others
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin evaluate`` on ``parser``."""
-    flags.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Scores translations; the body of ``muse-plugin evaluate``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or 1 if ``--expect`` was given and the score lies outside.
@@ -67,14 +63,14 @@ def run(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     for name in ("sacrebleu", "matplotlib"):
         logging.getLogger(name).setLevel(logging.WARNING)  # they report each step
-    flags.check_arguments(args)
+    flag_checks.check_arguments(args)
     settings = collect_settings(args.record, args.record_file)
-    given = [] if args.path is not None else flags.given_files(args)
+    given = [] if args.path is not None else flag_checks.given_files(args)
     check_apart(args.output, *given, *(args.versus or ()), args.references, args.sources)
     if args.path is not None:
         _fill_in_languages(args)
     options = _collect_options(args)
-    flags.check_forms(args)
+    flag_checks.check_forms(args)
     seconds: dict[str, float] = {}
     with contextlib.ExitStack() as stack:
         files = given if args.path is None else [_translate(args, stack, seconds)]
@@ -247,7 +243,7 @@ def _score_lengths(
             flag for flag in ("length_buckets", "length_unit", "length_intervals", "plot") if getattr(args, flag)
         ]:
             raise ValueError(
-                f"{flags.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
+                f"{flag_checks.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
         return None
     if args.length_unit != "subword":
@@ -299,12 +295,12 @@ def _compare(
 
 
 def _judge(args: argparse.Namespace, scores: dict[str, Any]) -> Optional[dict[str, Any]]:
-    metric = args.expect_metric or flags.DEFAULT_METRIC
+    metric = args.expect_metric or DEFAULT_METRIC
     return judge(metric, scores[metric]["mean"], *args.expect) if args.expect else None
 
 
 def _note_missing_forms(args: argparse.Namespace) -> list[str]:
-    has_words, has_raw = flags.has_forms(args)
+    has_words, has_raw = flag_checks.has_forms(args)
     notes = []
     if not has_raw:
         notes.append(

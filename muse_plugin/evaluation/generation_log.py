@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 
 _LINE = re.compile(r"([STHDP])-(\d+)(?:\t(.*))?")
 _CLOSING_LINE = re.compile(r"(?:\| )?Generate \S+ with beam=")

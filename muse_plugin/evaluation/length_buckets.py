@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-DEFAULT_BOUNDS = "15,30,45,60,75,90,105"  # those of the paper
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS
 
 
 class Bucket(NamedTuple):

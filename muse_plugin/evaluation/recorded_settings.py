@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 
 
 def collect_settings(pairs: Sequence[str], path: Optional[Path]) -> dict[str, Any]:

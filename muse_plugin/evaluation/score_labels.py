@@ -15,7 +15,7 @@ from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.bio_tags import is_bio_tag
 from muse_plugin_command.flag_checks import check_apart
@@ -53,40 +53,11 @@ class Predictions(NamedTuple):
         return [tag for row in self.predicted for tag in row], [tag for row in self.gold for tag in row]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin score-labels`` on ``parser``."""
-    parser.description = "Score labels, tags or numbers that muse-plugin predict --split NAME --format jsonl wrote."
-    parser.add_argument("predictions", type=Path, help="the file with predictions and right answers")
-    parser.add_argument("--entities", action="store_true", help="tags are BIO: score entities as well (needs seqeval)")
-    parser.add_argument("--positive", metavar="LABEL", help="also F1, precision and recall of this label")
-    parser.add_argument(
-        "--group",
-        type=Path,
-        metavar="FILE",
-        help="rank by the probability of --positive: MAP and MRR over groups, such as the answers to one question; "
-        "FILE has a line for each prediction, those with the same line are a group; groups without a right answer are "
-        "left out; of answers with equal probability the wrong ones come first",
-    )
-    parser.add_argument(
-        "--versus",
-        type=Path,
-        metavar="FILE",
-        help="predictions of another system to compare with (exact McNemar test)",
-    )
-    parser.add_argument(
-        "--length-buckets", metavar="BOUNDS", help="score by length in words: upper bounds, such as 10,20,30"
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything to FILE as JSON")
-    parser.add_argument(
-        "--record", action="append", default=[], metavar="KEY=VALUE", help="a setting to store in --output; repeatable"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Prints the scores; the body of ``muse-plugin score-labels``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.

@@ -16,8 +16,6 @@ from sacrebleu.significance import PairedTest, _bootstrap_resample
 from muse_plugin.evaluation.scores import Measure, Statistics
 
 METHODS = {"bootstrap": "bs", "approximate_randomization": "ar"}
-DEFAULT_RESAMPLES = {"bootstrap": 1000, "approximate_randomization": 10000}
-DEFAULT_SEED = 12345  # sacreBLEU's
 _SEED_VARIABLE = "SACREBLEU_SEED"
 _OUTSIDE = 0.025  # share of the scores on either side of an interval
 

@@ -17,7 +17,7 @@ from muse_plugin.evaluation.text_forms import (
     mark_unknown_words,
     remove_subwords,
 )
-from muse_plugin.files.text_files import read_lines
+from muse_plugin.files.lines import read_lines
 
 
 class Texts(NamedTuple):

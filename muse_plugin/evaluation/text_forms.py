@@ -10,7 +10,6 @@ from typing import NamedTuple, Optional
 
 from fairseq.data.data_utils import post_process
 
-SUBWORD_CHOICES = ("subword_nmt", "sentencepiece", "none")
 _SUBWORD_MARK = "@@ "
 _SENTENCEPIECE_MARK = "\u2581"
 
@@ -80,7 +79,7 @@ def remove_subwords(lines: Sequence[str], kind: Optional[str] = None) -> list[st
 
     Args:
         lines: subword tokens separated by spaces, or words.
-        kind: one of ``SUBWORD_CHOICES``; found in the text itself if None.
+        kind: "subword_nmt", "sentencepiece" or "none"; found in the text itself if None.
 
     Returns:
         The words of each line.

@@ -23,7 +23,7 @@ from fairseq.file_io import PathManager
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
-from muse_plugin.checkpoints.locate import Newest, find_damage, find_newest_whole
+from muse_plugin.checkpoints.whole_checkpoints import Newest, find_damage, find_newest_whole
 from muse_plugin.fairseq_repairs.repair import Repair, loaded_command, replace
 
 logger = logging.getLogger(__name__)

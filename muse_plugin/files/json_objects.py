@@ -1,9 +1,11 @@
 """Reads JSON files that hold one object, and says what is wrong with one that does not."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
+
+LARGEST_SETTINGS = 1 << 20  # bytes; a larger file is none of ours
 
 _SHOWN = 60  # characters of what a damaged file holds
 
@@ -30,12 +32,70 @@ def read_json_object(path: Path, way_out: str, most_bytes: Optional[int] = None)
     return content
 
 
-def find_faults(content: Any, kinds: Mapping[str, type], prefix: str = "") -> list[str]:
+class FileName(str):
+    """In place of a type, for ``find_faults``: the name of a file in the same folder."""
+
+
+Kind = Union[type, tuple[str, ...]]  # a tuple: one of these strings
+
+
+def read_settings(path: Path, versions: Collection[int], way_out: str) -> tuple[int, dict[str, Any]]:
+    """Reads a file with a ``format_version``.
+
+    Args:
+        path: the file.
+        versions: those that can be read.
+        way_out: as for ``read_json_object``.
+
+    Returns:
+        The version, and the other fields.
+
+    Raises:
+        ValueError: as ``read_json_object``, and if the version is another.
+    """
+    content = read_json_object(path, way_out, LARGEST_SETTINGS)
+    version = content.pop("format_version", None)
+    if type(version) is not int or version not in versions:
+        raise ValueError(
+            f"{path} must have format_version {' or '.join(map(str, versions))}, but got {_show(version)}; make it "
+            "again with this version of muse_plugin, or use the version that wrote it."
+        )
+    return version, content
+
+
+def read_versioned(path: Path, version: int, kinds: Mapping[str, Kind], way_out: str) -> dict[str, Any]:
+    """Reads a file with a ``format_version`` and certain other fields.
+
+    Args:
+        path: the file.
+        version: the one that can be read.
+        kinds: type of each other field, as for ``find_faults``.
+        way_out: as for ``read_json_object``.
+
+    Raises:
+        ValueError: as ``read_settings``, and if a field is missing, unknown or of another type.
+    """
+    _, content = read_settings(path, (version,), way_out)
+    check_faults(path, find_faults(content, kinds), way_out)
+    return content
+
+
+def check_faults(path: Path, faults: Collection[str], way_out: str) -> None:
+    """Refuses a file with the faults that ``find_faults`` found, if there are any.
+
+    Raises:
+        ValueError: naming all of them.
+    """
+    if faults:
+        raise ValueError(f"{path} must be as it was written, but {'; '.join(faults)}; {way_out}.")
+
+
+def find_faults(content: Any, kinds: Mapping[str, Kind], prefix: str = "") -> list[str]:
     """Compares an object with the fields that it must have, no more and no less.
 
     Args:
         content: the object.
-        kinds: type of each field, by name.
+        kinds: type of each field, by name; a tuple of strings for one of these, ``FileName`` for such a name.
         prefix: of the names, for the messages, such as ``vocabulary.``.
 
     Returns:
@@ -45,12 +105,21 @@ def find_faults(content: Any, kinds: Mapping[str, type], prefix: str = "") -> li
         return [f"'{prefix[:-1]}' must be an object but is {_show(content)}"]
     faults = [f"'{prefix}{name}' is missing" for name in kinds if name not in content]
     faults += [f"'{prefix}{name[:_SHOWN]}' is unknown" for name in content if name not in kinds][:3]
-    faults += [
-        f"'{prefix}{name}' must be {kind.__name__} but is {_show(content[name])}"
-        for name, kind in kinds.items()
-        if name in content and type(content[name]) is not kind
+    rules = {name: _find_rule(content[name], kind) for name, kind in kinds.items() if name in content}
+    return faults + [
+        f"'{prefix}{name}' must be {rule} but is {_show(content[name])}" for name, rule in rules.items() if rule
     ]
-    return faults
+
+
+def _find_rule(value: Any, kind: Kind) -> str:
+    """The rule that a value breaks, or nothing."""
+    wanted = str if isinstance(kind, tuple) or kind is FileName else kind
+    if type(value) is not wanted:
+        return wanted.__name__
+    if isinstance(kind, tuple):
+        return "" if value in kind else f"one of {', '.join(kind)}"
+    is_elsewhere = kind is FileName and (value in ("", "..") or value != Path(value).name or "\0" in value)
+    return "a file name without folders" if is_elsewhere else ""
 
 
 def _show(value: Any) -> str:

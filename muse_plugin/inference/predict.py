@@ -17,21 +17,21 @@ from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from fairseq import utils
+from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
-from muse_plugin.checkpoints.model_loading import build_model, read_state
-from muse_plugin.files.text_streams import open_output
+from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
+from muse_plugin.files.lines import open_output
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (
-    add_stream_arguments,
     check_stream_arguments,
     resume,
     run_until_stopped,
 )
+from muse_plugin.tasks.sentences.sentence_task import SentenceTask
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
@@ -40,8 +40,6 @@ from muse_plugin_command.flag_checks import check_positive
 logger = logging.getLogger(__name__)
 
 BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input is a terminal
-LONG_TEXTS = ("truncate", "refuse")
-OUTPUT_FORMATS = ("tsv", "jsonl")
 # What of text.json decides about words.
 _TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese", "bpe")
 # Text of which more words than this share are unknown is probably not what the model was trained for.
@@ -71,50 +69,11 @@ class Answer(NamedTuple):
     length: int = 0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin predict`` on ``parser``."""
-    parser.description = (
-        "Predict labels, numbers or tags for raw text, one sentence a line; the texts of a pair stand in one line with "
-        "a tab between them. Blank lines get blank answers."
-    )
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
-    )
-    add_stream_arguments(parser)
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        help="instead of raw text, read this split of the prepared data, such as test; with --format jsonl the right "
-        "answers are written too, for muse-plugin score-labels",
-    )
-    parser.add_argument(
-        "--format",
-        choices=OUTPUT_FORMATS,
-        default="tsv",
-        help="tsv: the label and then the probability of each, in the order of label/dict.txt (which is shown at the "
-        "start), or the numbers, or the tags with spaces between; jsonl: one JSON object a line (default: tsv)",
-    )
-    parser.add_argument("--batch-size", type=int, default=128, help="most sentences read at once (default: 128)")
-    parser.add_argument(
-        "--max-words",
-        type=int,
-        help="words read of a text (default: as in training; all of them where every word gets a tag)",
-    )
-    parser.add_argument(
-        "--long-texts",
-        choices=LONG_TEXTS,
-        help="what happens to longer ones: truncate (the first words are read; how many texts is said at the end), "
-        "refuse (default: as in training)",
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Answers the lines of the input; the body of ``muse-plugin predict``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
@@ -240,7 +199,7 @@ def load_sentence_model(
     checkpoint = find_checkpoint(Path(path))
     overrides = {} if data is None else {"data": str(data)}
     state = read_state(checkpoint, overrides)
-    if not str(state["cfg"]["task"]["_name"]).startswith(("muse_sentence", "muse_sequence", "head_wise")):
+    if not issubclass(TASK_REGISTRY.get(state["cfg"]["task"]["_name"], object), SentenceTask):
         raise ValueError(
             f"this command needs a model of sentences, but {checkpoint} was trained with --task "
             f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
@@ -369,8 +328,8 @@ class Predictor:
         return texts
 
     def refuses(self, long_texts: Optional[str]) -> bool:
-        """Whether long texts are refused: by one of ``LONG_TEXTS``, or None for this predictor's own choice."""
-        return (long_texts or self.long_texts) == LONG_TEXTS[1]
+        """Whether long texts are refused: by "truncate" or "refuse", or None for this predictor's own choice."""
+        return (long_texts or self.long_texts) == "refuse"
 
     def is_too_long(self, words: Sequence[str], line: int, refuse: bool) -> bool:
         """Whether a text has more words than are read.
@@ -408,9 +367,7 @@ class Predictor:
             FileNotFoundError: if the data have no such split.
             ValueError: if its parts do not fit each other, or a text is too long and such are refused.
         """
-        self.task.cfg.max_words = self.max_words or sys.maxsize
-        self.task.cfg.long_texts = self.long_texts
-        dataset = self.task.load_dataset(split)
+        dataset = self.task.load_dataset(split, max_words=self.max_words or sys.maxsize, long_texts=self.long_texts)
         answers = [Answer()] * len(dataset)
         batches = make_batches(dict(enumerate(dataset.sizes.tolist())), max_sentences=self.batch_size)
         for indices in tqdm(batches, unit=" batches", disable=None):

@@ -13,19 +13,19 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Optional
 
 from muse_plugin.files.atomic_files import open_atomically, sync_folder
-from muse_plugin.files.json_objects import find_faults, read_json_object
+from muse_plugin.files.json_objects import read_versioned
 from muse_plugin.files.locks import take_lock
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _BLOCK_BYTES = 1 << 20
 _NOTHING = hashlib.sha256().hexdigest()
-_WAY_OUT = "give --restart to begin anew, or name another --output"
+_WAY_OUT = "give --restart to begin again, or name another --output"
 
 
 class PartialOutput:
@@ -42,7 +42,7 @@ class PartialOutput:
     Attributes:
         source: the open source, after the lines that are done.
         partial: where the output is until it is whole.
-        is_in_place: whether the output is whole and where it is to be already: all that is left is to ``finish``.
+        is_in_place: whether the output has its name already: all that is left is to ``finish``.
 
     Raises:
         FileExistsError: if what was left unfinished was made from something else, or not by this class.
@@ -58,7 +58,6 @@ class PartialOutput:
         self._file: Optional[BinaryIO] = None
         self._is_new = False
         self.is_in_place = False
-        self._output_digest = hashlib.sha256()
         self._saved = self._now = State(dict(made_by))
         self.source = _DigestingReader(source)
         try:
@@ -71,7 +70,7 @@ class PartialOutput:
                 self._file = self.partial.open("wb")
             else:
                 self._saved = self._now = found
-                self.is_in_place = found.whole and not self.partial.exists()
+                self.is_in_place = not self.partial.exists()
                 if not self.is_in_place:
                     self._file = self._open_partial(found)
         except BaseException:
@@ -94,14 +93,12 @@ class PartialOutput:
         """
         assert self._file is not None, "the output is whole"
         self._file.write(text)
-        self._output_digest.update(text)
-        self._now = replace(
-            self._now,
+        self._now = State(
+            self._now.made_by,
             lines=self._now.lines + lines,
             input_bytes=self.source.position,
             input_sha256=self.source.digest.hexdigest(),
             output_bytes=self._now.output_bytes + len(text),
-            output_sha256=self._output_digest.hexdigest(),
         )
         if can_go_on and self.source.is_after_line_break:
             self._sync(self._file)
@@ -112,7 +109,7 @@ class PartialOutput:
         if not self.is_in_place:
             assert self._file is not None
             self._sync(self._file)
-            self._save(replace(self._now, whole=True))
+            self._save(self._now)
             os.replace(self.partial, self._target)
             sync_folder(self._target.parent)
         self._remove_traces()
@@ -126,7 +123,7 @@ class PartialOutput:
         self._close()
 
     def _find_unfinished(self, source: Path) -> Optional["State"]:
-        """What the work can go on with, or None if nothing is lost by beginning anew."""
+        """What the work can continue from, or None if nothing is lost by beginning again."""
         found = _read_state(self._state_path)
         exists = self.partial.exists()
         if found is None:
@@ -139,8 +136,9 @@ class PartialOutput:
         if found.lines == 0:
             return None
         differences = self._compare(found, source)
-        if found.whole and not exists:  # it was stopped between its last two steps, or the output went its ways since
-            return found if not differences and _is_file_of(self._target, found) else None
+        if not exists:  # it was stopped between its last two steps, or the output was moved since
+            is_whole = self._target.is_file() and self._target.stat().st_size == found.output_bytes
+            return found if is_whole and not differences and not self.source.peek(1) else None
         if differences:
             raise FileExistsError(
                 f"--output must be new or left unfinished by the same command, but {self.partial} was made with "
@@ -159,29 +157,18 @@ class PartialOutput:
         self.source.read_up_to(found.input_bytes)
         if self.source.position != found.input_bytes or self.source.digest.hexdigest() != found.input_sha256:
             differences.append(f"another --input (its first {found.lines:,} lines are not those of {source})")
-        elif found.whole and self.source.peek(1):
-            differences.append(f"another --input (it ended after {found.lines:,} lines, {source} goes on)")
         return differences
 
     def _open_partial(self, found: "State") -> BinaryIO:
         """Opens the lines so far for adding more; what follows them is cut off."""
-        file = self.partial.open("a+b")
-        try:
-            file.seek(0)
-            remaining = found.output_bytes
-            while remaining and (block := file.read(min(remaining, _BLOCK_BYTES))):
-                self._output_digest.update(block)
-                remaining -= len(block)
-            if remaining or self._output_digest.hexdigest() != found.output_sha256:
-                raise ValueError(
-                    f"{self.partial} must begin with the {found.lines:,} lines ({found.output_bytes:,} bytes) that "
-                    f"were written, but it is missing, cut short or changed; {_WAY_OUT}."
-                )
-            file.seek(found.output_bytes)
-            file.truncate()
-        except BaseException:
-            file.close()
-            raise
+        size = self.partial.stat().st_size
+        if size < found.output_bytes:
+            raise ValueError(
+                f"{self.partial} must begin with the {found.lines:,} lines ({found.output_bytes:,} bytes) that were "
+                f"written, but it has {size:,} bytes; {_WAY_OUT}."
+            )
+        file = self.partial.open("ab")
+        file.truncate(found.output_bytes)
         return file
 
     def _sync(self, file: BinaryIO) -> None:
@@ -223,8 +210,6 @@ class State:
         input_bytes: length of those.
         input_sha256: of those.
         output_bytes: length of what was made from them.
-        output_sha256: of that.
-        whole: whether nothing is missing.
     """
 
     made_by: dict[str, Any]
@@ -232,8 +217,6 @@ class State:
     input_bytes: int = 0
     input_sha256: str = _NOTHING
     output_bytes: int = 0
-    output_sha256: str = _NOTHING
-    whole: bool = False
 
 
 def fingerprint_file(path: Path) -> str:
@@ -285,24 +268,14 @@ class _DigestingReader(io.BufferedReader):
         return content
 
 
-def _is_file_of(path: Path, state: State) -> bool:
-    """Whether a file is the output that a description speaks of."""
-    if not path.is_file():
-        return False
-    with _DigestingReader(path) as reader:
-        reader.read_up_to(None)
-        return reader.digest.hexdigest() == state.output_sha256
-
-
 def _read_state(path: Path) -> Optional[State]:
     if not path.is_file():
         return None
     kinds: dict[str, Any] = {entry.name: dict if entry.name == "made_by" else entry.type for entry in fields(State)}
     with contextlib.suppress(ValueError):  # whatever is wrong with it, the way out is the same
-        content = read_json_object(path, _WAY_OUT)
-        is_ours = content.pop("format_version", None) == FORMAT_VERSION and not find_faults(content, kinds)
-        if is_ours and min(content["lines"], content["input_bytes"], content["output_bytes"]) >= 0:
-            return State(**content)
+        state = State(**read_versioned(path, FORMAT_VERSION, kinds, _WAY_OUT))
+        if min(state.lines, state.input_bytes, state.output_bytes) >= 0:
+            return state
     raise ValueError(
         f"{path} must be as this version of muse_plugin writes it, but it is damaged or of another version; {_WAY_OUT}."
     )

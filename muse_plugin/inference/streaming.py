@@ -12,19 +12,20 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Optional
+from typing import Any, BinaryIO, Generic, NamedTuple, Optional, TypeVar
 
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import check_streams, iterate_lines, open_input, open_output
+from muse_plugin.files.lines import iterate_stream, open_input, open_output
 from muse_plugin.inference.resumable_output import PartialOutput
-from muse_plugin_command.flag_checks import check_apart
+from muse_plugin_command.flag_checks import check_apart, check_streams
 
 logger = logging.getLogger(__name__)
 
 _BLOCK_BYTES = 1 << 20
+Item = TypeVar("Item")
 
 
 class Line(NamedTuple):
@@ -41,23 +42,8 @@ class Line(NamedTuple):
     is_valid: bool = True
 
 
-def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares ``--input``, ``--output`` and ``--restart`` on ``parser``."""
-    parser.add_argument("--input", type=Path, metavar="FILE", help="read from FILE (default: standard input)")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write to FILE when all is done (default: standard output); with --input FILE, a command that was stopped "
-        "goes on when it is given again",
-    )
-    parser.add_argument(
-        "--restart", action="store_true", help="throw away what a stopped command left beside --output FILE"
-    )
-
-
 def check_stream_arguments(args: argparse.Namespace) -> None:
-    """Checks what ``add_stream_arguments`` declared, before anything is loaded.
+    """Checks ``--input``, ``--output`` and ``--restart`` before anything is loaded.
 
     Raises:
         FileNotFoundError: if the input, or the folder of the output, does not exist.
@@ -87,45 +73,50 @@ def run_until_stopped(work: Callable[[], None]) -> int:
     return 0
 
 
-class LineRun:
-    """The lines that are left to answer, a buffer at a time: ``for lines in run: run.write(answers)``.
+class Run(Generic[Item]):
+    """What is left to answer, a buffer at a time: ``for items in run: run.write(answers)``.
 
     Args:
-        stream: the input, after the lines that are done.
-        write: keeps the answers of a buffer: their bytes and their number.
-        bar: shows how many lines are done.
-        buffer_size: lines in a buffer; the last one may have fewer.
-        done: lines that were answered before.
+        items: what is left: lines, or sentences with names.
+        keep: stores the answers of a buffer.
+        bar: shows how many items are done.
+        buffer_size: items in a buffer; the last one may have fewer.
     """
 
-    def __init__(
-        self, stream: BinaryIO, write: Callable[[bytes, int], None], bar: "tqdm[Any]", buffer_size: int, done: int = 0
-    ) -> None:
-        self._stream = stream
-        self._write = write
+    def __init__(self, items: Iterator[Item], keep: Callable[..., None], bar: "tqdm[Any]", buffer_size: int) -> None:
+        self._items = items
+        self._keep = keep
         self._bar = bar
         self._buffer_size = buffer_size
         self._asked = 0
-        self.lines = done
 
-    def __iter__(self) -> Iterator[list[Line]]:
-        numbered = enumerate(iterate_lines(self._stream, self.lines + 1), start=self.lines + 1)
-        lines = (Line(number, *line) for number, line in numbered)
-        while buffer := list(itertools.islice(lines, self._buffer_size)):
-            for line in buffer:
-                if not line.is_valid:
-                    logger.warning(
-                        "line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", line.number
-                    )
+    def __iter__(self) -> Iterator[list[Item]]:
+        while buffer := list(itertools.islice(self._items, self._buffer_size)):
             self._asked = len(buffer)
             yield buffer
 
-    def write(self, answers: Sequence[str]) -> None:
-        """Writes the answers of the buffer that was read last, one for each line, none with a line break."""
-        assert len(answers) == self._asked, "one answer for each line"
-        self._write("".join(f"{text}\n" for text in answers).encode("utf-8"), len(answers))
-        self.lines += len(answers)
-        self._bar.update(len(answers))
+    def write(self, answers: Sized, *more: Any) -> None:
+        """Stores the answers of the buffer that was read last.
+
+        Args:
+            answers: one for each item, in their order; answers to lines are text without a line break.
+            *more: what else is stored with them.
+        """
+        assert len(answers) == self._asked, "one answer for each item"
+        self._keep(answers, *more)
+        self._bar.update(self._asked)
+
+
+def _read_lines(stream: BinaryIO, done: int = 0) -> Iterator[Line]:
+    """Yields the lines of a stream, numbered from ``done`` + 1; warns of those that are not UTF-8."""
+    for number, (text, is_valid) in enumerate(iterate_stream(stream, done + 1), start=done + 1):
+        if not is_valid:
+            logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
+        yield Line(number, text, is_valid)
+
+
+def _join(answers: Sequence[str]) -> bytes:
+    return "".join(f"{text}\n" for text in answers).encode("utf-8")
 
 
 @contextlib.contextmanager
@@ -135,7 +126,7 @@ def resume(
     buffer_size: int,
     made_by: Callable[[], Mapping[str, Any]],
     restart: bool = False,
-) -> Iterator[LineRun]:
+) -> Iterator[Run[Line]]:
     """Opens both ends; the block answers the lines that are left. The output is whole when the block ends.
 
     Args:
@@ -146,7 +137,7 @@ def resume(
         restart: whether what a stopped program left is thrown away.
 
     Yields:
-        The lines, see ``LineRun``.
+        The lines, see ``Run``.
 
     Raises:
         FileExistsError: if what a stopped program left was made from something else.
@@ -166,36 +157,37 @@ def resume(
         left: BinaryIO = io.BytesIO() if output.is_in_place else output.source
         try:
             with _make_bar(source, done, hidden=output.is_in_place) as bar:
-                run = LineRun(
-                    left, lambda text, lines: output.append(text, lines, lines == buffer_size), bar, buffer_size, done
-                )
-                yield run
+
+                def keep(answers: Sequence[str]) -> None:
+                    output.append(_join(answers), len(answers), len(answers) == buffer_size)
+
+                yield Run(_read_lines(left, done), keep, bar, buffer_size)
             output.finish()
         except BaseException:
             if output.lines:
                 _say(f"{output.lines:,} lines are kept in {output.partial}; the same command goes on after them.")
             raise
         if not output.is_in_place:
-            seconds, fresh = time.perf_counter() - start, run.lines - done
+            seconds, fresh = time.perf_counter() - start, output.lines - done
             _say(
-                f"{target}: {run.lines:,} lines, {fresh:,} now in {seconds:.1f} s: "
+                f"{target}: {output.lines:,} lines, {fresh:,} now in {seconds:.1f} s: "
                 f"{fresh / seconds:,.1f} lines per second."
             )
 
 
 @contextlib.contextmanager
-def _stream(source: Optional[Path], target: Optional[Path], buffer_size: int) -> Iterator[LineRun]:
+def _stream(source: Optional[Path], target: Optional[Path], buffer_size: int) -> Iterator[Run[Line]]:
     """As ``resume``, where nothing can be kept: each buffer is written at once."""
     with open_input(source) as stream, open_output(target) as sink:
         if stream.isatty():
             _say("Type a sentence and press Enter; Ctrl-D ends.")
 
-        def write(text: bytes, lines: int) -> None:
-            sink.write(text)
+        def keep(answers: Sequence[str]) -> None:
+            sink.write(_join(answers))
             sink.flush()
 
         with _make_bar(source, hidden=stream.isatty() or sink.isatty()) as bar:
-            yield LineRun(stream, write, bar, 1 if stream.isatty() else buffer_size)
+            yield Run(_read_lines(stream), keep, bar, 1 if stream.isatty() else buffer_size)
 
 
 def _make_bar(source: Optional[Path], done: int = 0, hidden: bool = False) -> "tqdm[Any]":

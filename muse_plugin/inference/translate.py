@@ -16,14 +16,12 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.locate import add_path_argument, find_checkpoint
-from muse_plugin.checkpoints.model_loading import build_model, read_state
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
+from muse_plugin.files.lines import clean_line
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (
     Line,
-    add_stream_arguments,
     check_stream_arguments,
     resume,
     run_until_stopped,
@@ -43,39 +41,11 @@ MAX_LENGTH_FACTOR = 1.5
 MAX_LENGTH_EXTRA = 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin translate`` on ``parser``."""
-    parser.description = "Translate raw text, one sentence a line, from standard input to standard output."
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
-    )
-    add_stream_arguments(parser)
-    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=4000,
-        help="most source tokens translated at once, padding included (default: 4000)",
-    )
-    parser.add_argument("--batch-size", type=int, default=64, help="most sentences translated at once (default: 64)")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-
-
 def run(args: argparse.Namespace) -> int:
     """Translates the lines of the input; the body of ``muse-plugin translate``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
@@ -102,8 +72,6 @@ def _translate(args: argparse.Namespace) -> None:
 
 def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, Any]:
     """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
-    checkpoint = find_checkpoint(args.path)
-    folder = checkpoint.parent if args.data is None else args.data
     pipeline = translator.pipeline
     names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
     flags = ("beam", "lenpen", "max_tokens", "batch_size")
@@ -112,8 +80,9 @@ def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, A
         "muse_plugin": __version__,
         "torch": str(torch.__version__),
         "the device": "GPU" if translator.use_cuda else "CPU",
-        "a checkpoint of": fingerprint_file(checkpoint),
-        **{f"a {name} of": fingerprint_file(folder / name) for name in names},  # the last has a hash of the BPE codes
+        "a checkpoint of": fingerprint_file(find_checkpoint(args.path)),
+        # The last of them has hashes of the subwords.
+        **{f"a {name} of": fingerprint_file(translator.folder / name) for name in names},
         **{f"--{name.replace('_', '-')}": getattr(args, name) for name in flags},
     }
 
@@ -130,6 +99,7 @@ class Translator:
         max_tokens: most source tokens in a batch, padding included; a longer sentence makes a batch of its own.
         batch_size: most sentences in a batch.
         cpu: if false, a GPU is used when there is one.
+        folder: where the dictionaries and the text pipeline lie.
     """
 
     def __init__(
@@ -142,7 +112,9 @@ class Translator:
         max_tokens: int = 4000,
         batch_size: int = 64,
         cpu: bool = False,
+        folder: Path = Path(),
     ) -> None:
+        self.folder = folder
         self.task = task
         self.pipeline = pipeline
         self.max_tokens = max_tokens
@@ -163,8 +135,9 @@ class Translator:
         """Loads a checkpoint with its dictionaries and text pipeline.
 
         Args:
-            path: a checkpoint, or a folder with one (see ``finding.CHECKPOINT_NAMES``).
-            data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
+            path: a checkpoint, or a folder with one (see ``find_checkpoint``).
+            data: the folder of the dictionaries and the text pipeline; if None, that of the checkpoint or, where that
+                has no text pipeline, the one that the checkpoint names as its training data.
             **settings: the remaining arguments of the class.
 
         Raises:
@@ -172,7 +145,12 @@ class Translator:
             ValueError: if one of them is damaged or does not fit the others.
         """
         checkpoint = find_checkpoint(Path(path))
+        state = None
         folder = checkpoint.parent if data is None else Path(data)
+        if data is None and not (folder / FILE_NAME).is_file():
+            state = read_state(checkpoint, {})
+            trained_on = Path(str(_task_settings(state).data).split(":")[0])
+            folder = trained_on if (trained_on / FILE_NAME).is_file() else folder
         pipeline = TextPipeline.load(folder)
         for lang in (pipeline.source_lang, pipeline.target_lang):
             dictionary = folder / f"dict.{lang}.txt"
@@ -181,8 +159,8 @@ class Translator:
                     f"the dictionary {dictionary} does not exist; copy it from the folder that fairseq-preprocess "
                     "wrote, or name that folder by --data."
                 )
-        model, task = _load_model(checkpoint, folder, pipeline)
-        return cls(model, task, pipeline, **settings)
+        model, task = _load_model(checkpoint, folder, pipeline, state)
+        return cls(model, task, pipeline, **settings, folder=folder)
 
     def translate_lines(self, lines: Sequence[Line]) -> list[str]:
         """Translates raw lines; the result has as many, in the same order, and none of them holds a line break."""
@@ -230,9 +208,16 @@ class Translator:
         return [best[i] for i in range(len(sentences))]
 
 
-def _load_model(checkpoint: Path, folder: Path, pipeline: TextPipeline) -> tuple[torch.nn.Module, Any]:
-    state = read_state(checkpoint, {"data": str(folder)})
-    settings = state["args"] if state.get("args") is not None else state["cfg"]["task"]
+def _task_settings(state: dict[str, Any]) -> Any:
+    return state["args"] if state.get("args") is not None else state["cfg"]["task"]
+
+
+def _load_model(
+    checkpoint: Path, folder: Path, pipeline: TextPipeline, state: Optional[dict[str, Any]]
+) -> tuple[torch.nn.Module, Any]:
+    if state is None:
+        state = read_state(checkpoint, {"data": str(folder)})
+    settings = _task_settings(state)
     for side in ("source_lang", "target_lang"):
         trained, given = getattr(settings, side, None), getattr(pipeline, side)
         if trained is not None and trained != given:

@@ -15,40 +15,11 @@ from torch import Tensor
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.vector_cache import VectorCache
 
-FIRST_STAGES = ("none", "cosine", "faiss")
-DEFAULT_MEMORY = 1024  # MiB
-_MOST_ROWS = 8192  # of a block; more gain nothing
 _ABSENT = -1
 
 
 def _ignore(rows: int) -> None:
     """For callers who show no progress."""
-
-
-class Blocks(NamedTuple):
-    """How many vectors are in memory at once.
-
-    Attributes:
-        queries: of the first list.
-        corpus: of the second list.
-    """
-
-    queries: int
-    corpus: int
-
-
-def plan_blocks(memory: int, width: int, outputs: int) -> Blocks:
-    """Divides memory: about a third for the vectors and a model's copies of them, a quarter for scores.
-
-    Args:
-        memory: in MiB.
-        width: numbers of a vector.
-        outputs: numbers per pair.
-    """
-    limit = memory << 20
-    corpus = max(1, min(_MOST_ROWS, limit // 16 // (4 * width)))
-    queries = max(1, min(corpus, limit // 4 // (corpus * 4 * (3 * outputs + 4))))
-    return Blocks(queries, corpus)
 
 
 class Matches(NamedTuple):

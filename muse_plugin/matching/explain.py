@@ -17,23 +17,17 @@ import torch
 from torch import Tensor
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line, iterate_lines
-from muse_plugin.matching.encode import NamedSentence, add_length_arguments, check_input, read_words
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
+from muse_plugin.files.lines import clean_line, iterate_stream
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.matching.sentences import NamedSentence, read_words
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
-from muse_plugin.modules.attention_weights import find_attention, record_attention
+from muse_plugin.modules.attends import find_attention, record_attention, record_heads
 from muse_plugin.modules.head_match import HeadWiseMatch
-from muse_plugin.modules.head_outputs import record_heads
 from muse_plugin.results.figures import check_format, open_figure
-from muse_plugin_command.flag_checks import check_apart, check_positive
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice
+from muse_plugin_command.flags.match import SHOWN_HEADS
 
 logger = logging.getLogger(__name__)
-
-DESCRIPTION = (
-    "Show for one pair what the heads of a head-wise match model look at in either sentence, and how much each head "
-    "has of the maximum over heads: a figure, and the numbers beside it as JSON."
-)
-SHOWN_HEADS = 6
 
 
 class Explanation(NamedTuple):
@@ -57,32 +51,11 @@ class Explanation(NamedTuple):
     scores: list[float]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match explain`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="pairs, a tab between the texts")
-    parser.add_argument("--line", type=int, default=1, metavar="N", help="number of the pair (default: 1)")
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=Path,
-        metavar="FILE",
-        help="figure, .png, .pdf or .svg; numbers beside it, .json",
-    )
-    parser.add_argument(
-        "--heads",
-        metavar="L.H,...",
-        help="heads to show, layer and head counted from 0, such as 0.3,2.11 (default: the "
-        f"{SHOWN_HEADS} with the largest shares, or the first of the last layer)",
-    )
-    add_length_arguments(parser)
-
-
 def run(args: argparse.Namespace) -> int:
     """Explains a pair; the body of ``muse-plugin match explain``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -91,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: if the model has no heads to show, or the pair or a head does not exist.
     """
     check_positive(args, "line", "max_words")
-    check_input(args.input, "--input")
+    check_read_twice(args.input, "--input")
     check_format(args.output, "--output")
     for path in (args.output, args.output.with_suffix(".json")):
         check_apart(path, args.input)
@@ -107,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _read_pair(path: Path, number: int) -> list[str]:
     with path.open("rb") as file:
-        line = next(itertools.islice(iterate_lines(file), number - 1, number), None)
+        line = next(itertools.islice(iterate_stream(file), number - 1, number), None)
     if line is None:
         raise ValueError(f"--line must be a line of --input, but {path} has fewer than {number} lines.")
     texts = [clean_line(text) for text in line[0].split("\t")]
@@ -126,7 +99,7 @@ def explain(model: PairModel, texts: Sequence[str], long_texts: Optional[str] = 
     Args:
         model: a head-wise match model.
         texts: the two sentences, raw.
-        long_texts: one of ``LONG_TEXTS``; None for what was chosen in training.
+        long_texts: "truncate" or "refuse"; None for what was chosen in training.
         line: number of the pair, for messages.
 
     Raises:

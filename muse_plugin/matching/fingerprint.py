@@ -45,9 +45,10 @@ def fingerprint_encoder(loaded: LoadedModel) -> str:
         SHA-256; pass it on to ``fingerprint_vectors``.
     """
     digest = hashlib.sha256()
-    for part in (_describe(loaded), *_list_symbols(loaded.task)):
+    symbols, parameters = list(_list_symbols(loaded.task)), list(encoder_parameters(loaded.model))
+    for part in (_describe(loaded), *symbols):
         digest.update(json.dumps(part, sort_keys=True).encode("utf-8") + b"\n")
-    for name, tensor in encoder_parameters(loaded.model):
+    for name, tensor in parameters:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

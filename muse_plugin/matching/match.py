@@ -1,7 +1,6 @@
 """``muse-plugin match``: encodes sentences once, then scores pairs of them, searches among them, or explains one.
 
-Each sub-command is a module with ``DESCRIPTION``, ``add_arguments`` and ``run``; what they share is in
-``pair_model.py`` and ``vector_cache.py``.
+Each kind is a module with ``run``; what they share is in ``pair_model.py`` and ``vector_cache.py``.
 """
 
 import argparse
@@ -12,24 +11,7 @@ from types import ModuleType
 
 from muse_plugin.matching import encode, explain, score, search
 
-KINDS: dict[str, tuple[ModuleType, str]] = {
-    "encode": (encode, "store the vectors of a file of sentences"),
-    "score": (score, "score pairs of stored sentences, or all of them"),
-    "search": (search, "find the best matches of each query among stored sentences"),
-    "explain": (explain, "draw what the heads of a head-wise match model look at"),
-}
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the sub-commands of ``muse-plugin match`` and their flags."""
-    parser.description = (
-        "Encode every sentence once and match many: a model of pairs that reads each sentence by itself needs only "
-        "their vectors to compare two."
-    )
-    kinds = parser.add_subparsers(title="kinds", metavar="KIND", dest="kind", required=True)
-    for name, (module, summary) in KINDS.items():
-        own = kinds.add_parser(name, help=summary, description=module.DESCRIPTION)
-        module.add_arguments(own)
+KINDS: dict[str, ModuleType] = {"encode": encode, "score": score, "search": search, "explain": explain}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,9 +25,12 @@ def run(args: argparse.Namespace) -> int:
     """
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
-    module, _ = KINDS[args.kind]
+    work = KINDS[args.kind].run
     try:
-        return int(module.run(args))
+        if args.kind == "score" and args.top is not None:
+            score.check_flags(args)
+            work = search.run_all
+        return int(work(args))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

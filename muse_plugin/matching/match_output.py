@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 from muse_plugin.matching.pair_model import PairModel
 
-FORMATS = ("tsv", "jsonl")
-
 
 def format_pair(model: PairModel, first: str, second: str, scores: Sequence[float], form: str) -> bytes:
     """A line for a pair.
@@ -16,7 +14,7 @@ def format_pair(model: PairModel, first: str, second: str, scores: Sequence[floa
         first: id of the first sentence.
         second: id of the second one.
         scores: the probability of each label, or the numbers.
-        form: one of ``FORMATS``.
+        form: "tsv" or "jsonl".
 
     Returns:
         In tsv the ids, the label and its and the others' probabilities in the order of the labels, or the ids and the
@@ -41,7 +39,7 @@ def format_matches(model: PairModel, query: str, names: Sequence[str], scores: S
         query: id of the query.
         names: ids of the matches, best first.
         scores: probability of the chosen label, or number, of each.
-        form: one of ``FORMATS``.
+        form: "tsv" or "jsonl".
     """
     kind = "number" if model.predicts_numbers else "probability"
     if form == "jsonl":

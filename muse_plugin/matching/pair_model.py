@@ -1,6 +1,5 @@
 """A trained model of pairs, taken apart: sentences to vectors, and pairs of vectors to scores."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -9,7 +8,6 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-from muse_plugin.checkpoints.locate import add_path_argument
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.predict import Predictor, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
@@ -21,15 +19,6 @@ POSITIVE_LABELS = ("1", "yes", "true", "positive", "match", "same", "duplicate",
 # Memory of a block of pairs for models that compute each by itself; more would leave a processor's cache.
 _PAIR_BYTES = 1 << 25
 _HIDDEN = 4096  # numbers of hidden layers per pair, generously
-
-
-def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say which model."""
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the folder that muse-plugin prepare-text made (default: as trained)"
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
 
 
 class PairModel:
@@ -118,9 +107,8 @@ class PairModel:
         vectors: list[Tensor] = [torch.empty(0)] * len(sentences)
         lengths = {number: len(words) for number, words in enumerate(sentences)}
         for batch in make_batches(lengths, max_sentences=self.predictor.batch_size):
-            items = [[self.task.encode(sentences[number])] * 2 for number in batch]
+            items = [[self.task.encode(sentences[number])] for number in batch]
             dataset = self.task.build_dataset_for_inference(items, [])
-            dataset.texts = dataset.texts[:1]  # the second of a pair would only be the first again
             sample = dataset.collater([dataset[i] for i in range(len(batch))])
             if self.predictor.use_cuda:
                 sample = utils.move_to_cuda(sample)

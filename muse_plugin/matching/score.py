@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,49 +14,21 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import check_streams, clean_line, iterate_lines, open_output
-from muse_plugin.matching.best_matches import Blocks, plan_blocks
-from muse_plugin.matching.encode import check_input
+from muse_plugin.files.lines import clean_line, iterate_stream, open_output
 from muse_plugin.matching.match_output import format_pair
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
-from muse_plugin.matching.search import Finder, add_ranking_arguments, read_cache
-from muse_plugin.matching.vector_cache import VectorCache
-from muse_plugin_command.flag_checks import check_apart, check_positive
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.matching.search import report_speed
+from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
 
-DESCRIPTION = (
-    "Score pairs of sentences whose vectors are cached: those that a file names, one ID TAB ID a line, or with --all "
-    "every sentence of the first cache with every one of the second."
-)
 _PAIRS_TOGETHER = 1 << 16  # lines read at a time
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match score`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument("--first", required=True, type=Path, metavar="CACHE", help="first sentences of the pairs")
-    parser.add_argument("--second", required=True, type=Path, metavar="CACHE", help="second ones; may be the same")
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--pairs",
-        type=Path,
-        metavar="FILE",
-        help="score these; written are both ids, the label, and the probability of each label (or the numbers)",
-    )
-    what.add_argument(
-        "--all",
-        action="store_true",
-        help="score every pair; --output is a NumPy file with the probability of --label, a row per first sentence",
-    )
-    parser.add_argument("--top", type=int, metavar="K", help="with --all: write only the best K of each row, as search")
-    parser.add_argument("--batch-size", type=int, default=1024, help="most of --pairs scored at once (default: 1024)")
-    add_ranking_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Scores pairs; the body of ``muse-plugin match score``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -65,12 +36,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: if a flag, a file or a cache does not fit.
     """
-    check_positive(args, "top", "batch_size", "memory")
-    _check_flags(args)
+    check_flags(args)
     check_streams(None, args.output)
-    check_apart(args.output, args.pairs, args.first, args.second)
-    if args.pairs is not None:
-        check_input(args.pairs, "--pairs")
     model = PairModel.load(args.path, args.data, cpu=args.cpu)
     output = model.choose_output(args.label) if args.all else 0
     first, second = model.open_cache(args.first), model.open_cache(args.second)
@@ -78,31 +45,34 @@ def run(args: argparse.Namespace) -> int:
     if args.pairs is not None:
         with open_output(args.output) as sink:
             count = score_file(model, first, second, args.pairs, sink, args.format, args.batch_size)
-    elif args.top is None:
+    else:
         blocks = plan_blocks(args.memory, model.width, len(model.outputs))
         count = score_all(model, first, second, output, args.output, blocks)
-    else:
-        finder = Finder(model, second, args.top, output, memory=args.memory)
-        with open_output(args.output) as sink:
-            finder.write(read_cache(first, finder.blocks.queries), sink, args.format)
-        count = len(first) * len(second)
-    seconds = time.perf_counter() - start
-    tqdm.write(f"scored {count:,} pairs in {seconds:.1f} s: {count / seconds:,.0f} per second.", file=sys.stderr)
+    report_speed(count, time.perf_counter() - start)
     return 0
 
 
-def _check_flags(args: argparse.Namespace) -> None:
+def check_flags(args: argparse.Namespace) -> None:
+    """Checks what can be known before anything is loaded.
+
+    Raises:
+        FileNotFoundError: if there is no file of pairs.
+        ValueError: if flags do not fit each other, or a file.
+    """
     if args.pairs is not None:
         for name in ("top", "label"):
             if getattr(args, name) is not None:
                 raise ValueError(
                     f"--{name} is for --all, but --pairs writes a line with all labels for each pair; drop one of them."
                 )
-        return
-    if args.top is None and args.output is None:
+    elif args.top is None and args.output is None:
         raise ValueError("--all writes a NumPy file, which needs --output FILE.npy; or ask for --top K.")
-    if args.top is None and args.format != "tsv":
+    elif args.top is None and args.format != "tsv":
         raise ValueError(f"--all without --top writes a NumPy file, but got --format {args.format}; drop it.")
+    check_positive(args, "top", "batch_size", "memory")
+    check_apart(args.output, args.pairs, args.first, args.second)
+    if args.pairs is not None:
+        check_read_twice(args.pairs, "--pairs")
 
 
 def score_file(
@@ -164,7 +134,8 @@ def score_rows(
     parts = [torch.empty(0, len(model.outputs))]
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        logits = model.score_pairs(first.gather(part[:, 0]), second.gather(part[:, 1]))
+        vectors = first.gather(part[:, 0]), second.gather(part[:, 1])
+        logits = model.score_pairs(*vectors)
         parts.append(logits if model.predicts_numbers else logits.softmax(dim=-1))
     return torch.cat(parts)
 
@@ -176,7 +147,7 @@ def iterate_pairs(source: Path) -> Iterator[tuple[int, str, str]]:
         ValueError: if there are not two.
     """
     with source.open("rb") as file:
-        for number, (line, _) in enumerate(iterate_lines(file), start=1):
+        for number, (line, _) in enumerate(iterate_stream(file), start=1):
             columns = [clean_line(column) for column in line.split("\t")]
             if len(columns) != 2 or not all(columns):
                 raise ValueError(

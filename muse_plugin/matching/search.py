@@ -6,6 +6,8 @@ The query is the first sentence of each pair, the one from the corpus the second
 import argparse
 import itertools
 import logging
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional
@@ -13,37 +15,23 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.files.text_streams import check_streams, open_output
+from muse_plugin.files.lines import open_output
 from muse_plugin.matching.best_matches import (
-    DEFAULT_MEMORY,
-    FIRST_STAGES,
-    Blocks,
     Matches,
     find_by_cosine,
     match_all,
-    plan_blocks,
     rank_candidates,
 )
-from muse_plugin.matching.encode import (
-    add_reading_arguments,
-    buffer_rows,
-    check_input,
-    iterate_sentences,
-    read_words,
-    survey_text,
-)
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
-from muse_plugin.matching.match_output import FORMATS, format_matches
-from muse_plugin.matching.pair_model import PairModel, add_model_arguments
-from muse_plugin.matching.vector_cache import VectorCache
-from muse_plugin_command.flag_checks import check_apart, check_positive
+from muse_plugin.matching.match_output import format_matches
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.matching.sentences import buffer_rows, iterate_sentences, read_words, survey_text
+from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
+from muse_plugin_command.flags.match import DEFAULT_MEMORY
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION = (
-    "Find the K sentences of a corpus that match each query best, by the probability of a label. The query is the "
-    "first sentence of a pair, that of the corpus the second. Of equal matches the first in the corpus wins."
-)
 _LEAST_CANDIDATES = 100
 _CANDIDATES_PER_MATCH = 10
 
@@ -68,7 +56,7 @@ class Finder:
         corpus: cached vectors.
         k: matches per query.
         output: number of the model's output that counts.
-        first_stage: one of ``FIRST_STAGES``.
+        first_stage: "none", "cosine" or "faiss".
         candidates: that the first stage hands to the model; None for ten times ``k``, at least 100.
         memory: for vectors and scores, in MiB.
 
@@ -117,7 +105,7 @@ class Finder:
         Args:
             queries: in blocks of at most ``blocks.queries``.
             sink: where to.
-            form: one of ``FORMATS``.
+            form: "tsv" or "jsonl".
 
         Returns:
             The number of queries.
@@ -153,52 +141,11 @@ def choose_candidates(k: int, first_stage: str, candidates: Optional[int]) -> in
     return candidates
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin match search`` on ``parser``."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--queries", required=True, type=Path, metavar="FILE_OR_CACHE", help="sentences, one a line, or cached vectors"
-    )
-    parser.add_argument("--ids", action="store_true", help="lines of the file of queries are ID TAB SENTENCE")
-    parser.add_argument("--corpus", required=True, type=Path, metavar="CACHE", help="what is searched")
-    parser.add_argument("--top", type=int, default=10, metavar="K", help="matches per query (default: 10)")
-    add_ranking_arguments(parser)
-    parser.add_argument(
-        "--first-stage",
-        choices=FIRST_STAGES,
-        default="none",
-        help="how candidates for the model are found: none (it scores the whole corpus), cosine of the whole vectors, "
-        "faiss (likewise, by an approximate index, which is stored in CACHE) (default: none)",
-    )
-    parser.add_argument(
-        "--candidates", type=int, metavar="N", help="candidates of the first stage (default: 10 K, at least 100)"
-    )
-    add_reading_arguments(parser)
-
-
-def add_ranking_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that say what counts, and where it goes."""
-    parser.add_argument(
-        "--label",
-        metavar="NAME",
-        help="the label whose probability counts, or which number; may be left out where it goes without saying",
-    )
-    parser.add_argument(
-        "--memory",
-        type=int,
-        default=DEFAULT_MEMORY,
-        metavar="MIB",
-        help="for vectors and scores, besides the program and its model (default: %(default)s)",
-    )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE when all is done (default: stdout)")
-    parser.add_argument("--format", choices=FORMATS, default="tsv", help="columns or JSON lines (default: tsv)")
-
-
 def run(args: argparse.Namespace) -> int:
     """Searches; the body of ``muse-plugin match search``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -215,7 +162,7 @@ def run(args: argparse.Namespace) -> int:
     check_apart(args.output, args.queries, args.corpus)
     is_text = not args.queries.is_dir()
     if is_text:
-        check_input(args.queries, "--queries")
+        check_read_twice(args.queries, "--queries")
     else:
         _refuse_reading_flags(args)
     model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
@@ -227,10 +174,29 @@ def run(args: argparse.Namespace) -> int:
         queries = read_cache(cache, finder.blocks.queries)
     else:
         queries = encode_queries(model, args.queries, args.ids, args.long_texts, finder.blocks.queries)
+    start = time.perf_counter()
     with open_output(args.output) as sink:
-        finder.write(queries, sink, args.format)
+        count = finder.write(queries, sink, args.format)
+    if args.first_stage == "none":
+        report_speed(count * len(corpus), time.perf_counter() - start)
     model.predictor.report_unknown_words()
     return 0
+
+
+def run_all(args: argparse.Namespace) -> int:
+    """The body of ``muse-plugin match score --all --top``: a search for each sentence of the first cache.
+
+    Args:
+        args: the parsed flags of ``match score``.
+    """
+    reading = {"ids": False, "max_words": None, "long_texts": None}
+    stages = {"first_stage": "none", "candidates": None}
+    return run(argparse.Namespace(**{**vars(args), **reading, **stages, "queries": args.first, "corpus": args.second}))
+
+
+def report_speed(pairs: int, seconds: float) -> None:
+    """Says how many pairs were scored."""
+    tqdm.write(f"scored {pairs:,} pairs in {seconds:.1f} s: {pairs / seconds:,.0f} per second.", file=sys.stderr)
 
 
 def _refuse_reading_flags(args: argparse.Namespace) -> None:
@@ -256,11 +222,11 @@ def encode_queries(
         model: the model.
         source: one sentence per line.
         with_ids: the first column is an id.
-        long_texts: one of ``LONG_TEXTS``; None for what was chosen in training.
+        long_texts: "truncate" or "refuse"; None for what was chosen in training.
         rows: most sentences of a block.
 
     Raises:
-        ValueError: see ``encode.survey_text``.
+        ValueError: see ``sentences.survey_text``.
     """
     refuse = model.predictor.refuses(long_texts)
     survey_text(model, source, with_ids, refuse)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO, Optional
+from typing import Any, BinaryIO, NamedTuple, Optional
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from torch import Tensor
 
 from muse_plugin import __version__
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.json_objects import find_faults, read_json_object
+from muse_plugin.files.json_objects import read_versioned
+from muse_plugin_command.flags.match import DTYPES
 
 FORMAT_VERSION = 1
 META_NAME = "meta.json"
@@ -28,13 +29,12 @@ VECTORS_NAME = "vectors.bin"
 IDS_NAME = "ids"
 LOCK_NAME = "lock"
 LONGEST_ID = 1 << 20  # bytes
-DTYPES = ("float32", "float16")
 # What else a cache may hold: indexes of it, and what a killed program left of a file it was writing.
 INDEX_PREFIX = "index-"
 _HOW = "name a folder that muse-plugin match encode made"
-_LONGEST_META = 1 << 16  # bytes; it has a few hundred
 _SHOWN = 60  # characters of what a damaged file holds
 _CHUNK = 1 << 22  # bytes of ids read at a time
+_MOST_ROWS = 8192  # of a block; more gain nothing
 
 
 def _versions() -> dict[str, str]:
@@ -78,6 +78,19 @@ class CacheMeta:
         """Length of a vector on disk."""
         return self.width * np.dtype(self.dtype).itemsize
 
+    def find_faults(self) -> list[str]:
+        """Says which numbers cannot be, in sentences without an end."""
+        faults = []
+        if self.dtype not in DTYPES:
+            faults.append(f"'dtype' must be one of {', '.join(DTYPES)} but is {self.dtype[:_SHOWN]!r}")
+        least = {"width": 1, "max_words": 1, "sentences": 0, "done": 0, "id_bytes": 0, "truncated": 0}
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                faults.append(f"'{name}' must be at least {number} but is {getattr(self, name)}")
+        if self.done > self.sentences or (self.whole and self.done != self.sentences):
+            faults.append(f"{self.done} of {self.sentences} sentences cannot be done")
+        return faults
+
     @property
     def numpy_dtype(self) -> "np.dtype[Any]":
         """Type of the numbers on disk, on any machine."""
@@ -99,35 +112,12 @@ def read_meta(folder: Path) -> Optional[CacheMeta]:
     path = folder / META_NAME
     if not path.is_file():
         return None
-    content = read_json_object(path, _HOW, _LONGEST_META)
-    if "format_version" not in content:
-        raise ValueError(f"{path} must describe cached vectors, but it holds something else; {_HOW}.")
-    version = content.pop("format_version")
-    if version != FORMAT_VERSION:
-        raise ValueError(
-            f"{path} must have format_version {FORMAT_VERSION}, but got {repr(version)[:_SHOWN]}; encode again with "
-            "this version of muse_plugin, or use the version that wrote it."
-        )
-    faults = _find_faults(content)
+    kinds: dict[str, Any] = {entry.name: entry.type for entry in fields(CacheMeta)}
+    meta = CacheMeta(**read_versioned(path, FORMAT_VERSION, {**kinds, "versions": dict}, _HOW))
+    faults = meta.find_faults()
     if faults:
         raise ValueError(f"{path} must be as muse-plugin match encode wrote it, but {'; '.join(faults)}; encode again.")
-    return CacheMeta(**content)
-
-
-def _find_faults(content: dict[str, Any]) -> list[str]:
-    kinds: dict[str, Any] = {entry.name: entry.type for entry in fields(CacheMeta)}
-    kinds["versions"] = dict
-    if faults := find_faults(content, kinds):
-        return faults
-    if content["dtype"] not in DTYPES:
-        faults.append(f"'dtype' must be one of {', '.join(DTYPES)} but is {repr(content['dtype'])[:_SHOWN]}")
-    sizes = ("width", "max_words")
-    faults += [f"'{name}' must be at least 1 but is {content[name]}" for name in sizes if content[name] < 1]
-    counts = ("sentences", "done", "id_bytes", "truncated")
-    faults += [f"'{name}' must be at least 0 but is {content[name]}" for name in counts if content[name] < 0]
-    if content["done"] > content["sentences"] or (content["whole"] and content["done"] != content["sentences"]):
-        faults.append(f"{content['done']} of {content['sentences']} sentences cannot be done")
-    return faults
+    return meta
 
 
 def require_meta(folder: Path) -> CacheMeta:
@@ -172,6 +162,32 @@ def check_sizes(meta: CacheMeta, folder: Path) -> None:
                 f"{path} must have {size:,} bytes, but it has {found:,}; it was cut short or changed: remove the "
                 "folder and encode again."
             )
+
+
+class Blocks(NamedTuple):
+    """How many vectors are in memory at once.
+
+    Attributes:
+        queries: of the first list.
+        corpus: of the second list.
+    """
+
+    queries: int
+    corpus: int
+
+
+def plan_blocks(memory: int, width: int, outputs: int) -> Blocks:
+    """Divides memory: about a third for the vectors and a model's copies of them, a quarter for scores.
+
+    Args:
+        memory: in MiB.
+        width: numbers of a vector.
+        outputs: numbers per pair.
+    """
+    limit = memory << 20
+    corpus = max(1, min(_MOST_ROWS, limit // 16 // (4 * width)))
+    queries = max(1, min(corpus, limit // 4 // (corpus * 4 * (3 * outputs + 4))))
+    return Blocks(queries, corpus)
 
 
 class VectorCache:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from muse_plugin.models.flag import flag as _flag
+from muse_plugin.contracts.flag import flag
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.attention_bias import (
     AttentionBias,
@@ -49,51 +49,51 @@ _DISTANCE_ALPHA_HELP = "what a logit loses per word of distance (arXiv:1712.0204
 class EncoderAttentionBiasFlags(FairseqDataclass):
     """Flags of what an encoder's self-attention may look at."""
 
-    encoder_attention_bias: str = _flag(
+    encoder_attention_bias: str = flag(
         "none",
         "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (a window per "
         "head), distance (logits fall with the distance), forward (earlier words only), backward, bidirectional-split "
         "(half of the heads each)",
     )
-    encoder_attention_bias_layers: Optional[str] = _flag(
+    encoder_attention_bias_layers: Optional[str] = flag(
         None, "layers with --encoder-attention-bias, comma-separated and counted from 0 (default: all)"
     )
-    encoder_attention_scales: str = _flag(
+    encoder_attention_scales: str = flag(
         "1,3,N/16,N/8,N/4",
         _SCALES_HELP.format(_ENCODER_SCALES),
     )
-    encoder_attention_scale_alpha: float = _flag(0.5, _SCALE_ALPHA_HELP)
-    encoder_attention_scale_heads: Optional[str] = _flag(None, _SCALE_HEADS_HELP)
-    encoder_attention_scale_radii: bool = _flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = _flag(  # type: ignore[valid-type]
+    encoder_attention_scale_alpha: float = flag(0.5, _SCALE_ALPHA_HELP)
+    encoder_attention_scale_heads: Optional[str] = flag(None, _SCALE_HEADS_HELP)
+    encoder_attention_scale_radii: bool = flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
+    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = flag(  # type: ignore[valid-type]
         "masked", "whether a word sees itself in forward, backward and bidirectional-split"
     )
-    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = _flag(  # type: ignore[valid-type]
+    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag(  # type: ignore[valid-type]
         "fixed", _SLOPES_HELP
     )
-    encoder_distance_alpha: float = _flag(1.5, _DISTANCE_ALPHA_HELP)
+    encoder_distance_alpha: float = flag(1.5, _DISTANCE_ALPHA_HELP)
 
 
 @dataclass
 class DecoderAttentionBiasFlags(FairseqDataclass):
     """Flags of what a decoder's self-attention may look at."""
 
-    decoder_attention_bias: str = _flag(
+    decoder_attention_bias: str = flag(
         "none",
         "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (the last words, "
         "a window per head) and distance (logits fall with the distance)",
     )
-    decoder_attention_bias_layers: Optional[str] = _flag(
+    decoder_attention_bias_layers: Optional[str] = flag(
         None, "layers with --decoder-attention-bias, comma-separated and counted from 0 (default: all)"
     )
-    decoder_attention_scales: str = _flag("1,3,5,7,9", _SCALES_HELP.format("integers, or all"))
-    decoder_attention_scale_alpha: float = _flag(0.5, _SCALE_ALPHA_HELP)
-    decoder_attention_scale_heads: Optional[str] = _flag(None, _SCALE_HEADS_HELP)
-    decoder_attention_scale_radii: bool = _flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = _flag(  # type: ignore[valid-type]
+    decoder_attention_scales: str = flag("1,3,5,7,9", _SCALES_HELP.format("integers, or all"))
+    decoder_attention_scale_alpha: float = flag(0.5, _SCALE_ALPHA_HELP)
+    decoder_attention_scale_heads: Optional[str] = flag(None, _SCALE_HEADS_HELP)
+    decoder_attention_scale_radii: bool = flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
+    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag(  # type: ignore[valid-type]
         "fixed", _SLOPES_HELP
     )
-    decoder_distance_alpha: float = _flag(1.5, _DISTANCE_ALPHA_HELP)
+    decoder_distance_alpha: float = flag(1.5, _DISTANCE_ALPHA_HELP)
 
 
 @dataclass(frozen=True)

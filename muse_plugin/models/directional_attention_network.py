@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from fairseq.models import register_model
 
+from muse_plugin.contracts.flag import with_defaults
 from muse_plugin.models.distance_attention_network import TwoDirections
-from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.directional_attention import DirectionalAttention

@@ -13,8 +13,7 @@ import torch
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
+from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock
@@ -35,12 +34,12 @@ _HIGHEST_ALPHA = torch.finfo(torch.float32).max
 class DistanceAttentionNetworkConfig(SentenceModelConfig):
     """Flags of the Distance-based Self-Attention Network. Defaults: the paper's setting (SNLI, MultiNLI)."""
 
-    encoder_attention_heads: int = _flag(5, "number of attention heads in either direction")
-    encoder_ffn_embed_dim: int = _flag(1200, "hidden width of the feed-forward network in either direction")
-    distance_alpha: float = _flag(
+    encoder_attention_heads: int = flag(5, "number of attention heads in either direction")
+    encoder_ffn_embed_dim: int = flag(1200, "hidden width of the feed-forward network in either direction")
+    distance_alpha: float = flag(
         1.5, "what a logit loses per word of distance (Eq. 7), in all heads and not trained; 0 for no distance mask"
     )
-    no_block_norms: bool = _flag(
+    no_block_norms: bool = flag(
         False, "leave out the layer norms on the sums in either direction, too; see --projection-norms for the others"
     )
 

@@ -1,48 +1,30 @@
 """Head-wise match: sentences are encoded apart and compared head by head, in every layer.
 
 Source: Wang et al., "Multi-level Head-wise Match and Aggregation in Transformer for Textual Sequence Matching", AAAI
-2020. The comparison is ``modules/head_match.py``. The paper's encoder is BERT, which ``--bert-dir`` brings; the
-encoders of this package serve as well, trained with the task.
+2020. The comparison is ``modules/head_match.py``. The encoders are in ``head_wise_match_bert.py`` (as in the paper),
+``head_wise_match_trained.py`` (those of this package, trained with the task) and ``head_wise_match_translation.py``.
 """
 
 from argparse import Namespace
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Optional, Union
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
+from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.sentences import TaskOfSentences, check_sentence_task
 from muse_plugin.models.layer_numbers import parse_layer_numbers
-from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerConfig, MultiScaleTransformerModel
-from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import find_out_of_range, find_without_effect
 from muse_plugin.models.sentence_model import SentenceModel
-from muse_plugin.models.sentence_transformer import (
-    SentenceMuseConfig,
-    SentenceMuseModel,
-    SentenceTransformerConfig,
-    SentenceTransformerModel,
-)
-from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
+from muse_plugin.modules.attends import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
-from muse_plugin.modules.head_outputs import HeadSource, find_head_sources, record_heads
+from muse_plugin.modules.later_parameters import find_later
 from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens
-from muse_plugin.pretrained.bert_weights import (
-    load_bert_weights,
-    parse_bert_sizes,
-    read_bert_sizes,
-    write_bert_sizes,
-)
 
 CLASSIC = "classic"
 HEAD_POOLINGS = ("cls", "max", "mean")
-# Word pieces that BERT puts around a sentence, and the one that stands for any other.
-_FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 # Flags of the trunk that head-wise match has no use for.
 _WITHOUT_EFFECT = (
     "pooling",
@@ -63,28 +45,30 @@ _SINGLE = (
 class HeadMatchFlags(FairseqDataclass):
     """Flags of the comparison. Defaults: the best row of the paper's Table 4."""
 
-    match: ChoiceEnum([*MATCHES, CLASSIC]) = _flag(  # type: ignore[valid-type]
+    match: ChoiceEnum([*MATCHES, CLASSIC]) = flag(  # type: ignore[valid-type]
         "element",
         "how heads are compared: element (a vector of [s; t; s-t; s*t]), cosine, bilinear; classic compares no heads "
         "but the final states of the classification token, by element",
     )
-    match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = _flag(  # type: ignore[valid-type]
+    match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = flag(  # type: ignore[valid-type]
         "max", "of heads, and of layers: max or concat; cosine and bilinear need concat"
     )
-    match_levels: str = _flag(
+    match_levels: str = flag(
         "all", "layers whose heads are compared: all (multi-level), last (single-level), or numbers from 0, e.g. 3,7,11"
     )
-    match_no_hierarchy: bool = _flag(False, "heads of all layers are aggregated at once instead of layer by layer")
-    match_per_layer: bool = _flag(False, "each layer has its own parameters of match and aggregation over heads")
-    match_dim: int = _flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
-    match_dropout: float = _flag(
-        0.1, "probability of dropping a channel of head vectors and hidden layers of the match"
-    )
-    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = _flag(  # type: ignore[valid-type]
+    match_no_hierarchy: bool = flag(False, "heads of all layers are aggregated at once instead of layer by layer")
+    match_per_layer: bool = flag(False, "each layer has its own parameters of match and aggregation over heads")
+    match_dim: int = flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
+    match_dropout: float = flag(0.1, "probability of dropping a channel of head vectors and hidden layers of the match")
+    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = flag(  # type: ignore[valid-type]
         "cls",
         "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
         "as published), max or mean (over words)",
     )
+
+    def _get_all_attributes(self) -> list[str]:
+        """What fairseq makes flags of: not of what a checkpoint remembers."""
+        return [name for name in super()._get_all_attributes() if not self._get_meta(name, "remembered")]
 
 
 class HeadWiseMatchBase(SentenceModel):
@@ -128,7 +112,10 @@ class HeadWiseMatchBase(SentenceModel):
                 cfg.match_dropout,
             )
         self.build_cls(cfg)
-        self._freeze_unread()
+        # What lies above the last compared heads changes nothing: it is not trained, and not waited for.
+        unread = [set(find_later(self.encoder, level)) for level in self.levels]
+        for parameter in set.intersection(*unread) if unread else ():
+            parameter.requires_grad_(False)
 
     def build_cls(self, cfg: Any) -> None:
         """Makes the classification token, where it is needed and the encoder does not bring one."""
@@ -142,10 +129,12 @@ class HeadWiseMatchBase(SentenceModel):
         return super().find_faults(cfg) + match_faults(cfg) + idle
 
     @classmethod
-    def check_pairs(cls, task: Any) -> None:
-        """Raises ValueError unless a task reads pairs of sentences."""
-        if not getattr(task, "pairs", False) or task.predicts == "tags":
+    def check_pairs(cls, task: Any) -> TaskOfSentences:
+        """Returns the task, or raises ValueError unless it reads pairs of sentences."""
+        task = check_sentence_task(task)
+        if not task.pairs or task.predicts == "tags":
             raise ValueError(_SINGLE)
+        return task
 
     def represent(self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None) -> Tensor:
         """See ``SentenceModel.represent``."""
@@ -158,7 +147,7 @@ class HeadWiseMatchBase(SentenceModel):
 
     def name_positions(self, words: list[str]) -> list[str]:
         """What stands at each position that the encoder reads, for a sentence of these words."""
-        return words if self.cls is None else [_FIRST, *words]
+        return words if self.cls is None else ["[CLS]", *words]
 
     def _summarise(self, states: Tensor, mask: Optional[Tensor]) -> Tensor:
         if self.head_pooling == "cls":
@@ -174,36 +163,6 @@ class HeadWiseMatchBase(SentenceModel):
         """See ``SentenceModel.score_all_pairs``; without gradients."""
         logits: Tensor = self.matcher.score_all_pairs(first, second)
         return logits
-
-    def _freeze_unread(self) -> None:
-        """Parameters above the last compared head change nothing: they are not trained, and not waited for."""
-        sample = torch.full((1, 2), _SAMPLE_TOKEN), torch.tensor([2])
-        training = self.training
-        with torch.enable_grad():
-            vectors = self.eval().represent(*sample)
-        self.train(training)
-        read = _find_leaves(vectors)
-        for parameter in self.encoder.parameters():
-            if id(parameter) not in read:
-                parameter.requires_grad_(False)
-
-
-# Any id of a dictionary that stands for a word.
-_SAMPLE_TOKEN = 4
-
-
-def _find_leaves(tensor: Tensor) -> set[int]:
-    """The parameters (their ``id``) that a tensor was computed from."""
-    found, seen, waiting = set(), set(), [tensor.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if hasattr(node, "variable"):
-            found.add(id(node.variable))
-        waiting += [following for following, _ in node.next_functions]
-    return found
 
 
 def match_faults(cfg: Any) -> list[str]:
@@ -236,161 +195,3 @@ def _choose_levels(sources: list[HeadSource], text: str) -> list[HeadSource]:
             f"{', '.join(map(str, sorted(shapes)))}; choose others."
         )
     return [sources[number] for number in chosen]
-
-
-# ---- BERT ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class HeadWiseMatchConfig(HeadMatchFlags):
-    """Flags of head-wise match on BERT."""
-
-    bert_dir: Optional[str] = _flag(
-        None,
-        "folder of a BERT, as Hugging Face's transformers writes it: config.json and model.safetensors (or "
-        "pytorch_model.bin); only for the start of a training: a checkpoint holds all of it",
-    )
-    bert_sizes: Optional[str] = _flag(None, "sizes of the BERT as JSON; filled in from --bert-dir")
-
-
-@register_model("head_wise_match", dataclass=HeadWiseMatchConfig)
-class HeadWiseMatchModel(HeadWiseMatchBase):
-    """Head-wise match on BERT; the data are word pieces of its vocabulary."""
-
-    config_class = HeadWiseMatchConfig
-    flags_class = HeadWiseMatchConfig
-    encoder: BertEncoder
-
-    def __init__(self, cfg: Any, encoder: BertEncoder, special: dict[str, int], offset: int, outputs: int) -> None:
-        self.special = special
-        self.offset = offset
-        self.longest_text = encoder.sizes.max_position_embeddings - len((_FIRST, _LAST))
-        super().__init__(cfg, nn.Identity(), encoder, outputs, tags_words=False, pairs=True)
-
-    def build_cls(self, cfg: Any) -> None:
-        """BERT has its own."""
-
-    @classmethod
-    def find_faults(cls, cfg: Namespace) -> list[str]:
-        """See ``SentenceModel.find_faults``."""
-        faults = match_faults(cfg)
-        if cfg.bert_dir is None and cfg.bert_sizes is None:
-            faults.append(
-                "--arch head_wise_match needs --bert-dir, the folder of a BERT; without one, use --arch "
-                "head_wise_match_transformer, whose encoder is trained with the task."
-            )
-        return faults
-
-    @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "HeadWiseMatchModel":
-        """Builds the model, with BERT's parameters at the start of a training.
-
-        Raises:
-            FileNotFoundError: if the folder lacks a file.
-            ValueError: if flags, folder and dictionary do not fit each other.
-        """
-        flat = flat_flags(cfg, cls.config_class)
-        faults = cls.find_faults(flat)
-        if faults:
-            raise ValueError("\n".join(faults))
-        cls.check_pairs(task)
-        starts = not getattr(task, "loads_checkpoint", False)
-        sizes = read_bert_sizes(Path(flat.bert_dir)) if starts and flat.bert_dir else parse_bert_sizes(flat.bert_sizes)
-        special, offset = _find_special(task.source_dictionary, sizes)
-        model = cls(flat, BertEncoder(sizes), special, offset, task.outputs)
-        if starts and task.cfg.max_words > model.longest_text:
-            raise ValueError(
-                f"--max-words must leave room for {_FIRST} and {_LAST} among the {sizes.max_position_embeddings} "
-                f"positions of this BERT, so be at most {model.longest_text}, but got {task.cfg.max_words}."
-            )
-        if starts and flat.bert_dir:
-            load_bert_weights(model.encoder, Path(flat.bert_dir))
-        model.kept_flags = {"bert_sizes": write_bert_sizes(sizes)}
-        return model
-
-    def encode(
-        self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None
-    ) -> tuple[Tensor, Optional[Tensor]]:
-        """States of sentences between [CLS] and [SEP]; see ``SentenceModel.encode``."""
-        batch, length = src_tokens.shape
-        pieces = torch.where(src_tokens < self.offset, self.special[_UNKNOWN], src_tokens - self.offset)
-        ends = pieces.new_full((batch, 1), self.special[_FIRST])
-        pieces = torch.cat([ends, pieces, ends], dim=1)
-        places = torch.arange(length + 2, device=pieces.device)
-        last = (src_lengths + 1).unsqueeze(1)
-        pieces = torch.where(places == last, self.special[_LAST], pieces)
-        mask = places > last
-        pieces = pieces.masked_fill(mask, 0)
-        padding = mask if bool(mask.any()) else None
-        return self.encoder(pieces, padding), padding
-
-    def name_positions(self, words: list[str]) -> list[str]:
-        """See ``HeadWiseMatchBase.name_positions``."""
-        return [_FIRST, *words, _LAST]
-
-
-def _find_special(dictionary: Any, sizes: BertSizes) -> tuple[dict[str, int], int]:
-    """BERT's ids of its special pieces, and what to take from an id of the dictionary to get BERT's.
-
-    Raises:
-        ValueError: if the dictionary is not BERT's vocabulary.
-    """
-    offset = dictionary.nspecial
-    way_out = "prepare the data with muse-plugin prepare-text --tokenizer wordpiece --bert-dir and the same folder."
-    if len(dictionary) - offset != sizes.vocab_size:
-        raise ValueError(
-            f"the data must be word pieces of BERT's own vocabulary of {sizes.vocab_size} entries, but their "
-            f"dictionary has {len(dictionary) - offset}; {way_out}"
-        )
-    special = {}
-    for piece in (_FIRST, _LAST, _UNKNOWN):
-        if piece not in dictionary:
-            raise ValueError(f"the dictionary must have BERT's {piece}, but it is missing; {way_out}")
-        special[piece] = dictionary.index(piece) - offset
-    return special, offset
-
-
-# ---- encoders of this package ----------------------------------------------------------------------------------------
-
-
-@dataclass
-class HeadWiseMatchTransformerConfig(HeadMatchFlags, SentenceTransformerConfig):
-    """Flags of head-wise match on the Transformer of the trunk."""
-
-
-@register_model("head_wise_match_transformer", dataclass=HeadWiseMatchTransformerConfig)
-class HeadWiseMatchTransformerModel(HeadWiseMatchBase, SentenceTransformerModel):
-    """Head-wise match on a Transformer that is trained with the task."""
-
-    config_class = HeadWiseMatchTransformerConfig
-    flags_class = HeadWiseMatchTransformerConfig
-
-
-@dataclass
-class HeadWiseMatchMuseConfig(HeadMatchFlags, SentenceMuseConfig):
-    """Flags of head-wise match on MUSE's encoder."""
-
-
-@register_model("head_wise_match_muse", dataclass=HeadWiseMatchMuseConfig)
-class HeadWiseMatchMuseModel(HeadWiseMatchBase, SentenceMuseModel):
-    """Head-wise match on MUSE's encoder, trained with the task."""
-
-    config_class = HeadWiseMatchMuseConfig
-    flags_class = HeadWiseMatchMuseConfig
-
-
-@dataclass
-@with_defaults(head_pooling="max")
-class HeadWiseMatchMultiScaleConfig(HeadMatchFlags, MultiScaleTransformerConfig):
-    """Flags of head-wise match on the Multi-Scale Transformer.
-
-    The windows of most of its heads at the classification token hold little of the sentence.
-    """
-
-
-@register_model("head_wise_match_multi_scale", dataclass=HeadWiseMatchMultiScaleConfig)
-class HeadWiseMatchMultiScaleModel(HeadWiseMatchBase, MultiScaleTransformerModel):
-    """Head-wise match on the Multi-Scale Transformer, trained with the task."""
-
-    config_class = HeadWiseMatchMultiScaleConfig
-    flags_class = HeadWiseMatchMultiScaleConfig

@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.flag import flag as _flag
+from muse_plugin.contracts.flag import flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.muse import MuseEncoder, MuseModel
 from muse_plugin.models.muse_config import check_config, flat_flags, transformer_config
@@ -24,16 +24,14 @@ _ENCODER = "encoder."
 class HeadWiseMatchTranslationConfig(HeadMatchFlags):
     """Flags of head-wise match on a translation encoder."""
 
-    translation_checkpoint: Optional[str] = _flag(
+    translation_checkpoint: Optional[str] = flag(
         None,
         "checkpoint of a translation model of this package, whose encoder reads the sentences; only for the start of a "
         "training: a checkpoint holds the encoder",
     )
-    translation_flags: Optional[str] = _flag(
-        None, "flags of that model as JSON; filled in from --translation-checkpoint"
-    )
-    freeze_encoder: bool = _flag(False, "train the comparison alone")
-    head_pooling: ChoiceEnum(["max", "mean"]) = _flag(  # type: ignore[valid-type]
+    translation_flags: Optional[str] = remembered("flags of that model as JSON")
+    freeze_encoder: bool = flag(False, "train the comparison alone")
+    head_pooling: ChoiceEnum(["max", "mean"]) = flag(  # type: ignore[valid-type]
         "mean", "of the outputs of a head at all words, what stands for the sentence: max or mean (over words)"
     )
 
@@ -52,8 +50,9 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
     def __init__(self, cfg: Any, encoder: MuseEncoder, end: int, outputs: int) -> None:
         self.end = end
         self.padding = encoder.padding_idx
-        self.encoder_is_frozen = cfg.freeze_encoder
         super().__init__(cfg, nn.Identity(), encoder, outputs, tags_words=False, pairs=True)
+        if cfg.freeze_encoder:
+            encoder.requires_grad_(False)
 
     def build_cls(self, cfg: Any) -> None:
         """There is none in translation."""
@@ -81,16 +80,16 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
         faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
-        cls.check_pairs(task)
+        task = cls.check_pairs(task)
         state = None
-        if flat.translation_checkpoint and not getattr(task, "loads_checkpoint", False):
+        if flat.translation_checkpoint and not task.loads_checkpoint:
             state = _read(Path(flat.translation_checkpoint))
             flat.translation_flags = _describe(state, flat.translation_checkpoint)
         encoder = _build(json.loads(flat.translation_flags), task.source_dictionary)
         if state is not None:
             _fill(encoder, state["model"], flat.translation_checkpoint)
         model = cls(flat, encoder, task.source_dictionary.eos(), task.outputs)
-        model.kept_flags = {"translation_flags": flat.translation_flags}
+        model.remembered = {"translation_flags": flat.translation_flags}
         return model
 
     def encode(
@@ -101,8 +100,7 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
         places = torch.arange(tokens.shape[1], device=tokens.device)
         ends = src_lengths.unsqueeze(1)
         tokens = tokens.masked_fill(places > ends, self.padding).masked_fill(places == ends, self.end)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.encoder_is_frozen):
-            states = self.encoder(tokens, src_lengths + 1)["encoder_out"][0].transpose(0, 1)
+        states = self.encoder(tokens, src_lengths + 1)["encoder_out"][0].transpose(0, 1)
         mask = places > ends
         return states, mask if bool(mask.any()) else None
 
@@ -150,8 +148,8 @@ def _build(flags: Any, dictionary: Any) -> MuseEncoder:
     family = _find_class(flags.get("_name")) if isinstance(flags, dict) else None
     if family is None:
         raise ValueError(
-            "--translation-flags must be as --translation-checkpoint filled them in, but they name no model of this "
-            "package; leave them out."
+            "a checkpoint of head_wise_match_translation must hold the flags of its translation model, but they name "
+            "no model of this package; train again with --translation-checkpoint."
         )
     known = flat_flags(Namespace(**flags), family.config_class)
     check_config(known)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from fairseq.models import register_model
 
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
+from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.preset import register_preset
 from muse_plugin.models.sentence_baselines import SentenceAverageModel, SentenceBiGRUModel
 from muse_plugin.models.sentence_config import SentenceModelConfig
@@ -37,8 +36,8 @@ class LamaEncoderConfig(SentenceModelConfig):
 class LamaConfig(LamaEncoderConfig):
     """Flags of LAMA. Defaults: the paper's setting."""
 
-    encoder_layers: int = _flag(1, "number of layers of the GRU")
-    encoder_hidden_size: int = _flag(50, "width of a state of the GRU in one direction")
+    encoder_layers: int = flag(1, "number of layers of the GRU")
+    encoder_hidden_size: int = flag(50, "width of a state of the GRU in one direction")
 
 
 @register_model("lama", dataclass=LamaConfig)

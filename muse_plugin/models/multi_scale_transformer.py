@@ -12,9 +12,8 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 from torch import Tensor, nn
 
+from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.attention_bias_flags import BiasPlan, EncoderAttentionBiasFlags, bias_faults, plan_biases
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention_bias import Scale
@@ -26,14 +25,14 @@ from muse_plugin.modules.multi_scale_layer import MultiScaleLayer
 class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     """Flags of the Multi-Scale Transformer. Defaults: the paper's classification setting (SST, MTL-16)."""
 
-    encoder_attention_bias: str = _flag(
+    encoder_attention_bias: str = flag(
         "multi-scale", "what heads may look at, see muse_base; none is plain attention, still without positions"
     )
-    encoder_layers: int = _flag(3, "number of layers")
-    encoder_attention_heads: int = _flag(10, "number of attention heads")
-    encoder_head_dim: int = _flag(30, "width of a head; heads times width need not be --encoder-embed-dim")
-    attention_dropout: float = _flag(0.3, "probability of dropping an attention weight")
-    attention_scale: ChoiceEnum(["head", "model"]) = _flag(  # type: ignore[valid-type]
+    encoder_layers: int = flag(3, "number of layers")
+    encoder_attention_heads: int = flag(10, "number of attention heads")
+    encoder_head_dim: int = flag(30, "width of a head; heads times width need not be --encoder-embed-dim")
+    attention_dropout: float = flag(0.3, "probability of dropping an attention weight")
+    attention_scale: ChoiceEnum(["head", "model"]) = flag(  # type: ignore[valid-type]
         "head", "logits are divided by the root of: head, the width of a head; model, --encoder-embed-dim (Eq. 6)"
     )
 

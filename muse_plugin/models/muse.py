@@ -5,7 +5,7 @@ The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -14,7 +14,6 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
@@ -28,8 +27,9 @@ from muse_plugin.models.muse_config import (
     pruned_flags,
     transformer_config,
 )
-from muse_plugin.modules.attention import logits_dtype, padding_bias
+from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
+from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import GatedConv
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache, group_rows
@@ -85,20 +85,17 @@ def branch_options(cfg, side: str) -> BranchOptions:
 
 
 def build_wrapped_layer(cfg, side: str, number: int) -> nn.Module:
-    """Builds layer ``number`` (from 0) of one side, wrapped for activation checkpointing and FSDP as asked."""
+    """Builds layer ``number`` (from 0) of one side, prepared for training and wrapped for FSDP as asked."""
     layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
-    if cfg.compile_layers:
-        layer.compile_training(recompute=cfg.checkpoint_activations)
-        if fsdp_wrap(layer, min_num_params=0) is not layer:
-            raise NotImplementedError(
-                "--compile-layers does not go with parameters that are split among GPUs, but got "
-                "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
-            )
-        return layer
-    if cfg.checkpoint_activations:
-        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(layer, min_num_params=0)
-    return fsdp_wrap(layer, min_num_params=cfg.min_params_to_wrap)
+    layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
+    is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
+    wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
+    if cfg.compile_layers and wrapped is not layer:
+        raise NotImplementedError(
+            "--compile-layers does not go with parameters that are split among GPUs, but got "
+            "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
+        )
+    return wrapped
 
 
 def linear_backend(cfg) -> str:
@@ -143,15 +140,14 @@ class MuseEncoder(TransformerEncoderBase):
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
         tokens = padding.logical_not().sum(dim=1)
         lengths = tokens.cpu() if self._needs_lengths else None
-        mask = bias = None
-        if bool(padding.any()):
-            mask = padding
+        mask = padding if bool(padding.any()) else None
+        if mask is not None:
             x = x.masked_fill(mask.unsqueeze(-1), 0.0)
-            bias = padding_bias(mask, logits_dtype(x))
         x = x.transpose(0, 1)
+        context = LayerContext(len(x), make_padding(mask, x), lengths=lengths)
         states: List[Tensor] = [x] if return_all_hiddens else []
         for layer in self.layers:
-            x, _ = layer(x, key_padding_mask=mask, key_padding_bias=bias, lengths=lengths)
+            x = layer(x, context)
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:
@@ -250,27 +246,22 @@ class MuseDecoder(InferenceForm, TransformerDecoderBase):
             incremental_state[_STATE] = state
         if alignment_layer is None and not self.training and self.needs_attention:
             alignment_layer = self.num_layers - 1
-        dtype = logits_dtype(x)
-        bias = None if padding_mask is None else padding_bias(padding_mask, dtype)
-        encoder_bias = None if encoder_padding_mask is None else padding_bias(encoder_padding_mask, dtype)
-
+        context = LayerContext(
+            len(x),
+            make_padding(padding_mask, x),
+            encoder_states,
+            make_padding(encoder_padding_mask, x),
+            causal=not full_context_alignment,
+        )
         attention: Optional[Tensor] = None
         inner_states: List[Tensor] = [x]
         for number, layer in enumerate(self.layers):
-            x, weights = layer(
-                x,
-                key_padding_mask=padding_mask,
-                encoder_out=encoder_states,
-                encoder_padding_mask=encoder_padding_mask,
-                cache=None if state is None else state.layers[number],
-                causal=not full_context_alignment,
-                need_weights=number == alignment_layer,
-                key_padding_bias=bias,
-                encoder_padding_bias=encoder_bias,
-            )
+            cache = None if state is None else state.layers[number]
+            own = replace(context, cache=cache, need_weights=number == alignment_layer)
+            x = layer(x, own)
             inner_states.append(x)
-            if number == alignment_layer and weights is not None:
-                attention = weights[:alignment_heads].mean(dim=0)
+            if own.attention_weights is not None:
+                attention = own.attention_weights[:alignment_heads].mean(dim=0)
         if state is not None:
             state.length, state.padded = prev_output_tokens.shape[1], padding_mask is not None
 

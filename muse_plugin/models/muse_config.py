@@ -16,14 +16,13 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
+from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
     plan_biases,
     pruned_bias_flags,
 )
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
@@ -52,105 +51,105 @@ _FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the a
 class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     """Flags of MUSE (arXiv:1911.09483). Defaults: the base setting, without the recipes' dropout."""
 
-    activation_fn: ChoiceEnum(utils.get_available_activation_fns()) = _flag(  # type: ignore[valid-type]
+    activation_fn: ChoiceEnum(utils.get_available_activation_fns()) = flag(  # type: ignore[valid-type]
         "relu", "activation function of the feed-forward branch"
     )
-    dropout: float = _flag(0.1, "probability of dropping a channel of the embedded input, and see --branch-dropout")
-    attention_dropout: float = _flag(0.0, "probability of dropping an attention weight")
-    activation_dropout: float = _flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
-    branch_dropout: Optional[float] = _flag(
+    dropout: float = flag(0.1, "probability of dropping a channel of the embedded input, and see --branch-dropout")
+    attention_dropout: float = flag(0.0, "probability of dropping an attention weight")
+    activation_dropout: float = flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
+    branch_dropout: Optional[float] = flag(
         None, "probability of dropping a channel of a branch's output before the residual sum (default: --dropout)"
     )
-    input_dropout: float = _flag(
+    input_dropout: float = flag(
         0.0, "probability of dropping a channel of what self-attention and convolution read, not the other branches"
     )
-    weight_dropout: float = _flag(0.1, "probability of dropping a convolution kernel's weight (published: always 0.1)")
+    weight_dropout: float = flag(0.1, "probability of dropping a convolution kernel's weight (published: always 0.1)")
 
-    encoder_embed_path: Optional[str] = _flag(None, "path to pre-trained encoder embeddings")
-    encoder_embed_dim: int = _flag(384, "width of the encoder, in channels")
-    encoder_ffn_embed_dim: int = _flag(768, "hidden width of the encoder's feed-forward branch, in channels")
-    encoder_layers: int = _flag(12, "number of encoder layers")
-    encoder_attention_heads: int = _flag(4, "number of attention heads of an encoder layer")
-    encoder_normalize_before: bool = _flag(False, "layer norm before the branches instead of after the residual sum")
-    encoder_learned_pos: bool = _flag(False, "learn the encoder's position embeddings instead of using sinusoids")
-    encoder_layerdrop: float = _flag(0.0, "LayerDrop probability of the encoder")
-    encoder_layers_to_keep: Optional[str] = _flag(None, "encoder layers to keep when pruning, comma-separated")
-    encoder_branches: str = _flag("self_attention,conv,ffn", _BRANCHES_HELP.format(", ".join(branch_names("encoder"))))
-    encoder_kernel_sizes: str = _flag("3,15", _KERNELS_HELP.format(" (odd)"))
-    encoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = _flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
-    encoder_conv_heads: Optional[int] = _flag(None, "kernels per position (default: --encoder-attention-heads)")
-    encoder_conv_projection: ChoiceEnum(["shared", "separate"]) = _flag(  # type: ignore[valid-type]
+    encoder_embed_path: Optional[str] = flag(None, "path to pre-trained encoder embeddings")
+    encoder_embed_dim: int = flag(384, "width of the encoder, in channels")
+    encoder_ffn_embed_dim: int = flag(768, "hidden width of the encoder's feed-forward branch, in channels")
+    encoder_layers: int = flag(12, "number of encoder layers")
+    encoder_attention_heads: int = flag(4, "number of attention heads of an encoder layer")
+    encoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
+    encoder_learned_pos: bool = flag(False, "learn the encoder's position embeddings instead of using sinusoids")
+    encoder_layerdrop: float = flag(0.0, "LayerDrop probability of the encoder")
+    encoder_layers_to_keep: Optional[str] = flag(None, "encoder layers to keep when pruning, comma-separated")
+    encoder_branches: str = flag("self_attention,conv,ffn", _BRANCHES_HELP.format(", ".join(branch_names("encoder"))))
+    encoder_kernel_sizes: str = flag("3,15", _KERNELS_HELP.format(" (odd)"))
+    encoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
+    encoder_conv_heads: Optional[int] = flag(None, "kernels per position (default: --encoder-attention-heads)")
+    encoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag(  # type: ignore[valid-type]
         "shared", _CONV_PROJECTION_HELP
     )
-    encoder_ffn_projection: ChoiceEnum(["own", "shared"]) = _flag(  # type: ignore[valid-type]
+    encoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag(  # type: ignore[valid-type]
         "own", _FFN_PROJECTION_HELP
     )
 
-    decoder_embed_path: Optional[str] = _flag(None, "path to pre-trained decoder embeddings")
-    decoder_embed_dim: int = _flag(384, "width of the decoder, in channels")
-    decoder_input_dim: Optional[int] = _flag(None, "width of the decoder's embeddings (default: --decoder-embed-dim)")
-    decoder_output_dim: Optional[int] = _flag(None, "width before the softmax (default: --decoder-embed-dim)")
-    decoder_ffn_embed_dim: int = _flag(768, "hidden width of the decoder's feed-forward branch, in channels")
-    decoder_layers: int = _flag(12, "number of decoder layers")
-    decoder_attention_heads: int = _flag(4, "number of attention heads of a decoder layer")
-    decoder_normalize_before: bool = _flag(False, "layer norm before the branches instead of after the residual sum")
-    decoder_learned_pos: bool = _flag(False, "learn the decoder's position embeddings instead of using sinusoids")
-    decoder_layerdrop: float = _flag(0.0, "LayerDrop probability of the decoder")
-    decoder_layers_to_keep: Optional[str] = _flag(None, "decoder layers to keep when pruning, comma-separated")
-    decoder_branches: str = _flag(
+    decoder_embed_path: Optional[str] = flag(None, "path to pre-trained decoder embeddings")
+    decoder_embed_dim: int = flag(384, "width of the decoder, in channels")
+    decoder_input_dim: Optional[int] = flag(None, "width of the decoder's embeddings (default: --decoder-embed-dim)")
+    decoder_output_dim: Optional[int] = flag(None, "width before the softmax (default: --decoder-embed-dim)")
+    decoder_ffn_embed_dim: int = flag(768, "hidden width of the decoder's feed-forward branch, in channels")
+    decoder_layers: int = flag(12, "number of decoder layers")
+    decoder_attention_heads: int = flag(4, "number of attention heads of a decoder layer")
+    decoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
+    decoder_learned_pos: bool = flag(False, "learn the decoder's position embeddings instead of using sinusoids")
+    decoder_layerdrop: float = flag(0.0, "LayerDrop probability of the decoder")
+    decoder_layers_to_keep: Optional[str] = flag(None, "decoder layers to keep when pruning, comma-separated")
+    decoder_branches: str = flag(
         "self_attention,conv,cross_attention,ffn", _BRANCHES_HELP.format(", ".join(branch_names("decoder")))
     )
-    decoder_kernel_sizes: str = _flag("3,15", _KERNELS_HELP.format(""))
-    decoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = _flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
-    decoder_conv_heads: Optional[int] = _flag(None, "kernels per position (default: --decoder-attention-heads)")
-    decoder_conv_projection: ChoiceEnum(["shared", "separate"]) = _flag(  # type: ignore[valid-type]
+    decoder_kernel_sizes: str = flag("3,15", _KERNELS_HELP.format(""))
+    decoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
+    decoder_conv_heads: Optional[int] = flag(None, "kernels per position (default: --decoder-attention-heads)")
+    decoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag(  # type: ignore[valid-type]
         "shared", _CONV_PROJECTION_HELP
     )
-    decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = _flag(  # type: ignore[valid-type]
+    decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag(  # type: ignore[valid-type]
         "own", _FFN_PROJECTION_HELP
     )
 
-    no_conv_gate: bool = _flag(
+    no_conv_gate: bool = flag(
         False, "do not mix kernel sizes by a learned gate: their results stand side by side before the output matrix"
     )
-    conv_padding: ChoiceEnum(["masked", "leaky"]) = _flag(  # type: ignore[valid-type]
+    conv_padding: ChoiceEnum(["masked", "leaky"]) = flag(  # type: ignore[valid-type]
         "masked",
         "masked: values at padding count as zero for the convolution; leaky: as in the published program, where a "
         "sentence's result depends on its batch",
     )
 
-    int8_inference: bool = _flag(
+    int8_inference: bool = flag(
         False,
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
         "--model-overrides \"{'model': {'int8_inference': True}}\"",
     )
 
-    max_source_positions: int = _flag(1024, "maximum source length in tokens")
-    max_target_positions: int = _flag(1024, "maximum target length in tokens")
-    share_decoder_input_output_embed: bool = _flag(False, "share the decoder's input and output embeddings")
-    share_all_embeddings: bool = _flag(
+    max_source_positions: int = flag(1024, "maximum source length in tokens")
+    max_target_positions: int = flag(1024, "maximum target length in tokens")
+    share_decoder_input_output_embed: bool = flag(False, "share the decoder's input and output embeddings")
+    share_all_embeddings: bool = flag(
         False, "share encoder, decoder and output embeddings (needs a joined dictionary: --joined-dictionary)"
     )
-    no_token_positional_embeddings: bool = _flag(False, "no positions at all")
-    layernorm_embedding: bool = _flag(False, "layer norm on the embedded input")
-    no_scale_embedding: bool = _flag(False, "do not multiply embeddings by the square root of the width")
-    adaptive_softmax_cutoff: Optional[str] = _flag(
+    no_token_positional_embeddings: bool = flag(False, "no positions at all")
+    layernorm_embedding: bool = flag(False, "layer norm on the embedded input")
+    no_scale_embedding: bool = flag(False, "do not multiply embeddings by the square root of the width")
+    adaptive_softmax_cutoff: Optional[str] = flag(
         None, "comma-separated cut-off points of the adaptive softmax; use with --criterion adaptive_loss"
     )
-    adaptive_softmax_dropout: float = _flag(0.0, "dropout of the adaptive softmax's tail projections")
-    adaptive_softmax_factor: float = _flag(4, "shrink factor of the adaptive softmax's tail projections")
-    tie_adaptive_weights: bool = _flag(False, "tie the adaptive softmax to the decoder's embeddings")
-    tie_adaptive_proj: bool = _flag(False, "tie the adaptive softmax's tail projections")
-    checkpoint_activations: bool = _flag(False, "recompute activations in the backward pass to save memory")
-    offload_activations: bool = _flag(False, "keep checkpointed activations in CPU memory")
-    compile_layers: bool = _flag(
+    adaptive_softmax_dropout: float = flag(0.0, "dropout of the adaptive softmax's tail projections")
+    adaptive_softmax_factor: float = flag(4, "shrink factor of the adaptive softmax's tail projections")
+    tie_adaptive_weights: bool = flag(False, "tie the adaptive softmax to the decoder's embeddings")
+    tie_adaptive_proj: bool = flag(False, "tie the adaptive softmax's tail projections")
+    checkpoint_activations: bool = flag(False, "recompute activations in the backward pass to save memory")
+    offload_activations: bool = flag(False, "keep checkpointed activations in CPU memory")
+    compile_layers: bool = flag(
         False,
         "train the layers through torch.compile: meant for GPUs, where it needs Triton; on a CPU it needs a C++ "
         "compiler and was slower. The first updates take minutes. Evaluation, generation and checkpoints are not "
         "affected, and a run may go on with or without it; results agree up to rounding, but dropout may draw other "
         "random numbers",
     )
-    min_params_to_wrap: int = _flag(
+    min_params_to_wrap: int = flag(
         DEFAULT_MIN_PARAMS_TO_WRAP, "smallest layer, in parameters, that --ddp-backend=fully_sharded wraps"
     )
 

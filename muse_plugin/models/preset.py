@@ -6,7 +6,7 @@ from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, register_model
 
-from muse_plugin.models.flag import inherit_flags
+from muse_plugin.contracts.flag import inherit_flags
 
 
 def register_preset(name: str, base: Any, settings: Mapping[str, Any], module: dict[str, Any]) -> None:

@@ -10,8 +10,7 @@ from typing import Any, Optional
 from fairseq.models import register_model
 from torch import Tensor, nn
 
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
+from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.recurrent_encoder import BiGRU
@@ -22,8 +21,8 @@ from muse_plugin.modules.text_convolution import TextConvolution
 class SentenceBiGRUConfig(SentenceModelConfig):
     """Flags of the bidirectional GRU."""
 
-    encoder_layers: int = _flag(1, "number of layers")
-    encoder_hidden_size: int = _flag(150, "width of a state in one direction")
+    encoder_layers: int = flag(1, "number of layers")
+    encoder_hidden_size: int = flag(150, "width of a state in one direction")
 
 
 @register_model("sentence_bigru", dataclass=SentenceBiGRUConfig)
@@ -65,8 +64,8 @@ class SentenceStructuredAttentionModel(SentenceBiGRUModel):
 class SentenceCNNConfig(SentenceModelConfig):
     """Flags of the convolutional network."""
 
-    encoder_filter_widths: str = _flag("3,4,5", "widths of the filters in words, comma-separated")
-    encoder_filters: int = _flag(100, "number of filters of each width")
+    encoder_filter_widths: str = flag("3,4,5", "widths of the filters in words, comma-separated")
+    encoder_filters: int = flag(100, "number of filters of each width")
 
 
 @register_model("sentence_cnn", dataclass=SentenceCNNConfig)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from muse_plugin.contracts.sentences import TaskOfSentences
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.word_embedder import WordEmbedder
 from muse_plugin.pretrained.word_vectors import WidthError, WordVectors, average_character_ngrams, read_word_vectors
@@ -18,7 +19,7 @@ _LEARNED_DEVIATION = 0.1  # at the start, of words' vectors that are learned wit
 _UNKNOWN_RANGE = 0.05  # words without a pretrained vector start within this distance of zero
 
 
-def build_embedder(cfg: Namespace, task: Any) -> nn.Module:
+def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
     """A ``WordEmbedder``, which starts with the vectors of the files that flags name; a linear map of given vectors.
 
     Args:
@@ -33,7 +34,7 @@ def build_embedder(cfg: Namespace, task: Any) -> nn.Module:
         return nn.Linear(task.vector_size, cfg.encoder_embed_dim)
     dictionary = task.source_dictionary
     # A checkpoint brings its vectors: the files need not be there any more.
-    reads = not getattr(task, "loads_checkpoint", False)
+    reads = not task.loads_checkpoint
     words = nn.Embedding(len(dictionary), cfg.word_embed_dim, dictionary.pad())
     nn.init.normal_(words.weight, std=_LEARNED_DEVIATION)
     if cfg.word_vectors is not None:

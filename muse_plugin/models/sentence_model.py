@@ -13,6 +13,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
+from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import (
     POOLING_FLAGS,
@@ -62,7 +63,7 @@ class SentenceModel(BaseFairseqModel):
         pairs: the input is two sentences.
 
     Attributes:
-        kept_flags: flags that the model filled in from files; the task stores them: a checkpoint needs no files.
+        remembered: settings read from files, which the task stores: a checkpoint needs no files.
 
     Raises:
         ValueError: if a tagger is given pairs, or a conditional random field has no tags.
@@ -81,7 +82,7 @@ class SentenceModel(BaseFairseqModel):
         pairs: bool = False,
     ) -> None:
         super().__init__()
-        self.kept_flags: dict[str, Any] = {}
+        self.remembered: dict[str, Any] = {}
         self.embedder = embedder
         self.encoder = encoder
         self.cls: Optional[nn.Parameter] = None
@@ -162,14 +163,9 @@ class SentenceModel(BaseFairseqModel):
         faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
-        if not hasattr(task, "predicts"):
-            raise ValueError(
-                "a sentence model needs a task of sentences, but got --task "
-                f"{getattr(getattr(task, 'cfg', None), '_name', type(task).__name__)}; use --task "
-                "muse_sentence_classification, muse_sequence_tagging or muse_mirrored_summation."
-            )
+        task = check_sentence_task(task)
         tags = task.predicts == "tags"
-        if not getattr(task, "loads_checkpoint", False):
+        if not task.loads_checkpoint:
             where = "on a tagger, which does not pool" if tags else f"with --pooling {flat.pooling}"
             idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
             for sentence in find_without_effect(flat, cls.config_class, idle, where):
@@ -237,7 +233,7 @@ class SentenceModel(BaseFairseqModel):
         return self.pooling.pool(self.encoder(words, lengths, mask), mask, words)
 
     def _check_heads(self, what: str) -> None:
-        if self.pooling is None or not self.pooling.has_heads:
+        if not self.has_heads:
             have = "pools otherwise" if self.pooling is None else f"has --pooling {self.pooling.kind}"
             raise ValueError(
                 f"{what} needs --pooling low_rank_attention or structured_attention, but this model {have}; train one "
@@ -337,6 +333,11 @@ class SentenceModel(BaseFairseqModel):
         """
         assert self.tag_scores is not None, "only a tagger has tags"
         return self.tag_scores.decode(logits, lengths)
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether it pools by heads that attend to words."""
+        return self.pooling is not None and self.pooling.has_heads
 
     def max_positions(self) -> None:
         """Any length; the task limits it."""

@@ -10,13 +10,14 @@ from fairseq.models import register_model
 from fairseq.modules import PositionalEmbedding
 from torch import Tensor, nn
 
+from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
-from muse_plugin.models.flag import flag as _flag
-from muse_plugin.models.flag import with_defaults
 from muse_plugin.models.layer_builder import BranchOptions, LayerPlan, branch_names, build_layer
 from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
+from muse_plugin.modules.attention import make_padding
+from muse_plugin.modules.branch import LayerContext
 
 # fairseq's positions are counted from the ids: 0 stands for padding, 1 for any word.
 _NO_WORD = 0
@@ -28,23 +29,23 @@ _LONGEST_LEARNED = 1024
 class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     """Flags of the Transformer encoder, and of MUSE's."""
 
-    encoder_layers: int = _flag(3, "number of layers")
-    encoder_attention_heads: int = _flag(10, "number of attention heads")
-    encoder_ffn_embed_dim: int = _flag(600, "hidden width of the feed-forward branch")
-    encoder_branches: str = _flag(
+    encoder_layers: int = flag(3, "number of layers")
+    encoder_attention_heads: int = flag(10, "number of attention heads")
+    encoder_ffn_embed_dim: int = flag(600, "hidden width of the feed-forward branch")
+    encoder_branches: str = flag(
         "self_attention/ffn",
         f"branches of a layer out of {', '.join(branch_names('sentence'))}: commas between parallel ones, slashes "
         "between those that follow each other",
     )
-    encoder_kernel_sizes: str = _flag("3,15", "kernel sizes of conv, odd, in words, see muse_base")
-    attention_dropout: float = _flag(0.1, "probability of dropping an attention weight")
-    activation_dropout: float = _flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
-    weight_dropout: float = _flag(0.1, "probability of dropping a weight of a kernel of conv")
-    encoder_normalize_before: bool = _flag(False, "layer norm before the branches instead of after the residual sum")
-    encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = _flag(  # type: ignore[valid-type]
+    encoder_kernel_sizes: str = flag("3,15", "kernel sizes of conv, odd, in words, see muse_base")
+    attention_dropout: float = flag(0.1, "probability of dropping an attention weight")
+    activation_dropout: float = flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
+    weight_dropout: float = flag(0.1, "probability of dropping a weight of a kernel of conv")
+    encoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
+    encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = flag(  # type: ignore[valid-type]
         "sinusoidal", f"positions added to the embedded words; learned ones end at word {_LONGEST_LEARNED}"
     )
-    no_layernorm_embedding: bool = _flag(
+    no_layernorm_embedding: bool = flag(
         False, "no layer norm on the embedded words, without which positions may outweigh pretrained vectors"
     )
 
@@ -53,7 +54,7 @@ class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
 class SentenceMuseConfig(SentenceTransformerConfig):
     """Flags of MUSE's encoder for sentences."""
 
-    encoder_branches: str = _flag("self_attention,conv,ffn", "see sentence_transformer")
+    encoder_branches: str = flag("self_attention,conv,ffn", "see sentence_transformer")
 
 
 class TransformerStates(nn.Module):
@@ -108,8 +109,9 @@ class TransformerStates(nn.Module):
         if key_padding_mask is not None:
             x = x.masked_fill(key_padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)
+        context = LayerContext(len(x), make_padding(key_padding_mask, x), lengths=lengths)
         for layer in self.layers:
-            x, _ = layer(x, key_padding_mask=key_padding_mask, lengths=lengths)
+            x = layer(x, context)
         x = x.transpose(0, 1)
         return x if self.output_norm is None else self.output_norm(x)
 

@@ -6,6 +6,7 @@ and value matrices, and W^O, are slices of the layer's fused projections.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -13,8 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from muse_plugin.modules.attention_bias import AttentionBias, count_silent_heads
+from muse_plugin.modules.attends import CROSS, SELF, AttentionWeights, HeadSource, weigh_windows
+from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
+from muse_plugin.modules.padding_mask import Padding
 from muse_plugin.ops.window_attention import Windows, window_attention
 
 
@@ -35,17 +38,21 @@ def padding_bias(key_padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
     return bias.masked_fill_(key_padding_mask, torch.finfo(dtype).min / 2)[:, None, None]
 
 
-def _choose_bias(bias: Tensor | None, mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """The ready-made bias if there is one of the right dtype, else that of the mask."""
-    if mask is None or (bias is not None and bias.dtype == dtype):
-        return bias
-    return padding_bias(mask, dtype)
-
-
-def logits_dtype(x: Tensor) -> torch.dtype:
-    """The dtype that queries and keys projected from ``x`` will have: autocast's, where it is on."""
+def make_padding(mask: Tensor | None, x: Tensor) -> Padding | None:
+    """The padding of a batch for all layers that read ``x``; None if ``mask``, bool (B, S), is."""
+    if mask is None:
+        return None
+    # Queries and keys projected from x have autocast's dtype, where it is on.
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    return Padding(mask, padding_bias(mask, dtype))
+
+
+def _bias_of(padding: Padding | None, dtype: torch.dtype) -> Tensor | None:
+    """The ready-made bias if it has the right dtype, else that of the mask."""
+    if padding is None or padding.bias.dtype == dtype:
+        return None if padding is None else padding.bias
+    return padding_bias(padding.mask, dtype)
 
 
 def causal_bias(length: int, keys: int, like: Tensor) -> Tensor:
@@ -98,6 +105,13 @@ def attend(
     return torch.matmul(noisy.to(value.dtype), value), weights
 
 
+def weigh(query: Tensor, key: Tensor, bias: Tensor | None = None, causal: bool = False) -> Tensor:
+    """The weights of ``attend`` alone, shape (B, H, T, S); arguments as there."""
+    weights = attend(query, key, key, bias=bias, causal=causal, need_weights=True)[1]
+    assert weights is not None
+    return weights
+
+
 class SelfAttention(Branch):
     """Self-attention branch: W^Q, W^K, W^V are slices "query", "key", "value" of the layer's input projection.
 
@@ -112,6 +126,7 @@ class SelfAttention(Branch):
     """
 
     group = "self"
+    attends_to = SELF
     output_gain = math.sqrt(3.0)
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: AttentionBias | None = None) -> None:
@@ -130,18 +145,36 @@ class SelfAttention(Branch):
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; keys at padding are ignored."""
-        value = split_heads(projected["value"], self.num_heads)
-        # Heads that see nothing but their own word may have neither queries nor keys, see ``fold``.
-        width = value.shape[-1]
-        query, key = (split_heads(projected[name], projected[name].shape[-1] // width) for name in ("query", "key"))
+        query, key, value = self._split(projected)
         dropout = self.dropout if self.training else 0.0
         if self.bias is None:
-            bias = _choose_bias(context.key_padding_bias, context.key_padding_mask, query.dtype)
+            bias = _bias_of(context.key_padding, query.dtype)
             out, _ = attend(query, key, value, bias=bias, causal=context.causal, dropout=dropout)
             return merge_heads(out)
         windows = self.describe(self.bias, context, key)
         out = window_attention(query, key, value, windows, context.key_padding_mask, dropout, self.window_backend)
         return merge_heads(out)
+
+    def _split(self, projected: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T or S, D)."""
+        value = split_heads(projected["value"], self.num_heads)
+        # Heads that see nothing but their own word may have neither queries nor keys, see ``fold``.
+        width = value.shape[-1]
+        query, key = (split_heads(projected[name], projected[name].shape[-1] // width) for name in ("query", "key"))
+        return query, key, value
+
+    def weigh_attention(self, projected: Mapping[str, Tensor], context: LayerContext) -> AttentionWeights:
+        """See ``Attends.weigh_attention``."""
+        query, key, value = self._split(projected)
+        mask = context.key_padding_mask
+        if self.bias is not None:
+            return weigh_windows(query, key, value, self.describe(self.bias, context, key), mask)
+        bias = None if mask is None else padding_bias(mask, query.dtype)
+        return AttentionWeights(weigh(query, key, bias, context.causal), mask)
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
 
     def describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
         """What heads may see of the sentences in ``context``, whose keys are ``key``, shape (B, H, S, D)."""
@@ -158,10 +191,10 @@ class SelfAttention(Branch):
 
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
         """See ``Branch.fold``: the first heads that see nothing but their own word need no queries and keys."""
-        silent = 0 if self.bias is None else count_silent_heads(self.bias, self.num_heads)
-        if silent == 0:
+        identity_heads = 0 if self.bias is None else count_identity_heads(self.bias, self.num_heads)
+        if identity_heads == 0:
             return {}
-        start = silent * (self.output_size // self.num_heads)
+        start = identity_heads * (self.output_size // self.num_heads)
         return {name: (rows[name][0][start:], rows[name][1][start:]) for name in ("query", "key")}
 
     def extra_repr(self) -> str:
@@ -186,6 +219,7 @@ class CrossAttention(Branch):
     """
 
     group = "cross"
+    attends_to = CROSS
     output_gain = math.sqrt(3.0)
 
     def __init__(self, embed_dim: int, num_heads: int, encoder_dim: int, dropout: float = 0.0) -> None:
@@ -221,7 +255,7 @@ class CrossAttention(Branch):
             split_heads(query, self.num_heads),
             split_heads(key, self.num_heads),
             split_heads(value, self.num_heads),
-            bias=_choose_bias(context.encoder_padding_bias, context.encoder_padding_mask, query.dtype),
+            bias=_bias_of(context.encoder_padding, query.dtype),
             dropout=self.dropout if self.training else 0.0,
             need_weights=context.need_weights,
         )
@@ -229,6 +263,19 @@ class CrossAttention(Branch):
             weights = weights.transpose(0, 1)  # (H, sentences, B / sentences * T, S)
             context.attention_weights = weights.reshape(self.num_heads, batch, length, -1)
         return merge_heads(out).reshape(batch, length, width)
+
+    def weigh_attention(self, projected: Mapping[str, Tensor], context: LayerContext) -> AttentionWeights:
+        """See ``Attends.weigh_attention``; rows of a beam share the padding of their sentence."""
+        asked = dataclasses.replace(context, need_weights=True, attention_weights=None)
+        self.forward(projected, asked)
+        assert asked.attention_weights is not None
+        weights = asked.attention_weights.transpose(0, 1)  # (B, H, T, S)
+        mask = context.encoder_padding_mask
+        return AttentionWeights(weights, None if mask is None else mask.repeat_interleave(len(weights) // len(mask), 0))
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
 
     def _encoder_keys_and_values(self, context: LayerContext) -> tuple[Tensor, Tensor]:
         """Keys and values, each (sentences, S, C): projected once per sentence, then kept in the cache."""

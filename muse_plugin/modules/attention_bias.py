@@ -225,7 +225,7 @@ class SummedBias(AttentionBias):
         return total
 
 
-def count_silent_heads(bias: AttentionBias, heads: int) -> int:
+def count_identity_heads(bias: AttentionBias, heads: int) -> int:
     """How many of the first heads see nothing but their own word in every sentence; at most ``heads`` - 1.
 
     Their weights are 1 whatever queries and keys are, which therefore need not be computed.

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from muse_plugin.modules.attention import attend, padding_bias
+from muse_plugin.modules.attends import SELF, AttentionWeights, HeadSource
+from muse_plugin.modules.attention import attend, padding_bias, weigh
 from muse_plugin.modules.branch import check_heads, merge_heads, split_heads
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -62,6 +63,8 @@ class BertLayer(nn.Module):
         ValueError: if the width is not divisible by the number of heads.
     """
 
+    attends_to = SELF
+
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
         width = sizes.hidden_size
@@ -79,12 +82,25 @@ class BertLayer(nn.Module):
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Applies the layer to states (B, T, C); ``bias`` is added to the logits, see ``attend``."""
-        query, key, value = (split_heads(part, self.num_heads) for part in self.in_proj(x).chunk(3, dim=-1))
+        query, key, value = self._project(x)
         dropout = self.attention_dropout if self.training else 0.0
         heads, _ = attend(query, key, value, bias=bias, dropout=dropout)
         x = self.attention_norm(x + self.dropout(self.out_proj(merge_heads(heads))))
         result: Tensor = self.output_norm(x + self.dropout(self.fc2(self.activation(self.fc1(x)))))
         return result
+
+    def _project(self, x: Tensor) -> list[Tensor]:
+        """Queries, keys and values, each (B, H, T, D)."""
+        return [split_heads(part, self.num_heads) for part in self.in_proj(x).chunk(3, dim=-1)]
+
+    def weigh_attention(self, x: Tensor, bias: Tensor | None = None) -> AttentionWeights:
+        """See ``Attends.weigh_attention``."""
+        query, key, _ = self._project(x)
+        return AttentionWeights(weigh(query, key, bias), None if bias is None else bias[:, 0, 0] < 0)
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self.out_proj, True, self.num_heads, self.out_proj.in_features // self.num_heads)
 
 
 class BertEncoder(nn.Module):

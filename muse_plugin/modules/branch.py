@@ -7,11 +7,12 @@ projection its input. Two branches that ask for the same name share it: that is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
 from muse_plugin.modules.layer_cache import LayerCache
+from muse_plugin.modules.padding_mask import Padding
 
 
 @dataclass(frozen=True)
@@ -38,31 +39,46 @@ class Projection:
 class LayerContext:
     """What a branch may know besides its projections; B sentences, T queries, S keys (history and queries).
 
+    Made once for all layers of an encoder or decoder; what is left at its default there differs between layers.
+
     Attributes:
         length: number of queries T; the last T of the S keys belong to them.
-        key_padding_mask: bool, shape (B, S), true at padding; None if there is none.
-        key_padding_bias: the same as an additive bias for attention, where the caller has made it for all layers.
+        key_padding: padding of the keys; None if there is none.
         encoder_out: encoder states, shape (S_enc, N, C_enc), where every B / N neighbouring rows share a sentence; None
             in an encoder.
-        encoder_padding_mask: bool, shape (N, S_enc), true at padding; None if there is none.
-        encoder_padding_bias: the same as an additive bias for attention.
-        cache: the layer's history; None outside step-by-step decoding.
+        encoder_padding: padding of the encoder states, of N rows; None if there is none.
         causal: whether a query may only see keys up to its own position.
+        lengths: tokens of each sentence, shape (B,), int64, on the CPU; counted where needed if None.
+        cache: the layer's history, extended in place (begun in the same form, see ``InferenceForm``); None outside
+            step-by-step decoding.
         need_weights: whether cross-attention shall leave its weights in ``attention_weights``.
         attention_weights: shape (H, B, T, S_enc), float32, left here by cross-attention when asked.
     """
 
     length: int
-    key_padding_mask: Tensor | None = None
-    key_padding_bias: Tensor | None = None
+    key_padding: Padding | None = None
     encoder_out: Tensor | None = None
-    encoder_padding_mask: Tensor | None = None
-    encoder_padding_bias: Tensor | None = None
-    cache: LayerCache | None = None
+    encoder_padding: Padding | None = None
     causal: bool = False
-    need_weights: bool = False
     lengths: Tensor | None = None
+    cache: LayerCache | None = None
+    need_weights: bool = False
     attention_weights: Tensor | None = None
+
+    @property
+    def key_padding_mask(self) -> Tensor | None:
+        """Bool, shape (B, S), true at padding; None if there is none."""
+        return None if self.key_padding is None else self.key_padding.mask
+
+    @property
+    def encoder_padding_mask(self) -> Tensor | None:
+        """Bool, shape (N, S_enc), true at padding; None if there is none."""
+        return None if self.encoder_padding is None else self.encoder_padding.mask
+
+    def take(self, rows: slice) -> LayerContext:
+        """The context of some of the sentences of an encoder."""
+        padding = None if self.key_padding is None else Padding(*(part[rows] for part in self.key_padding))
+        return replace(self, key_padding=padding, lengths=None if self.lengths is None else self.lengths[rows])
 
 
 class Branch(nn.Module):

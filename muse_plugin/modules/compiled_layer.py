@@ -1,6 +1,6 @@
 """Training a parallel layer through torch.compile, without the layer, its parameters or checkpoints knowing of it.
 
-Layers of one make share compiled code; ``ParallelLayer.compile_training`` says when it runs.
+Layers of one make share compiled code; ``ParallelLayer.prepare_training`` says when it runs.
 """
 
 from __future__ import annotations
@@ -27,26 +27,8 @@ COMPILER = "inductor"
 _RECOMPILE_LIMIT = 32
 
 
-def compute_layer(
-    layer: Any,
-    x: Tensor,
-    key_padding_mask: Tensor | None,
-    encoder_out: Tensor | None,
-    encoder_padding_mask: Tensor | None,
-    key_padding_bias: Tensor | None,
-    encoder_padding_bias: Tensor | None,
-    causal: bool,
-) -> Tensor:
-    """What is compiled: ``ParallelLayer.forward`` without history; see there for the arguments."""
-    context = LayerContext(
-        length=x.shape[0],
-        key_padding_mask=key_padding_mask,
-        key_padding_bias=key_padding_bias,
-        encoder_out=encoder_out,
-        encoder_padding_mask=encoder_padding_mask,
-        encoder_padding_bias=encoder_padding_bias,
-        causal=causal,
-    )
+def compute_layer(layer: Any, x: Tensor, context: LayerContext) -> Tensor:
+    """What is compiled: ``ParallelLayer.compute``, without history."""
     result: Tensor = layer.compute(x, context)
     return result
 

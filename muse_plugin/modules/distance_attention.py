@@ -9,11 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from muse_plugin.modules.attends import AttentionWeights, HeadSource, weigh_windows
 from muse_plugin.modules.attention_bias import AttentionBias, Direction, DistancePenalty, SummedBias
 from muse_plugin.modules.branch import check_heads, merge_heads
 from muse_plugin.modules.fusion_gate import FusionGate
 from muse_plugin.ops.dropout import dropout
-from muse_plugin.ops.window_attention import window_attention
+from muse_plugin.ops.window_attention import Windows, window_attention
 
 
 class MaskedAttention(nn.Module):
@@ -40,6 +41,7 @@ class MaskedAttention(nn.Module):
         super().__init__()
         check_heads(embed_dim, num_heads, "attention")
         self.num_heads = num_heads
+        self.attends_to = direction
         biases: list[AttentionBias] = [Direction([direction] * num_heads)]
         if alpha != 0:
             biases.append(DistancePenalty([alpha] * num_heads))
@@ -66,16 +68,41 @@ class MaskedAttention(nn.Module):
         Returns:
             Shape (B, T, C). Rows at padding are finite and otherwise unspecified.
         """
+        query, key, value = self._project(x)
+        attended = window_attention(query, key, value, self.bias(lengths), key_padding_mask)
+        if x.shape[1] == 1:  # a word that sees no other: DistributedDataParallel waits for gradients, also for zeros
+            attended = attended + 0.0 * (query + key)
+        out: Tensor = self.out_proj(merge_heads(attended))
+        return out if self.out_norm is None else self.out_norm(out)
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, each (B, H, T, D)."""
         batch, length, width = x.shape
         parts = self.in_proj(x).view(batch, length, 3, self.num_heads, width // self.num_heads).unbind(2)
         if self.in_norms is not None:
             parts = [norm(part) for norm, part in zip(self.in_norms, parts, strict=True)]
-        query, key, value = (part.transpose(1, 2) for part in parts)  # (B, H, T, D)
-        attended = window_attention(query, key, value, self.bias(lengths), key_padding_mask)
-        if length == 1:  # a word that sees no other: DistributedDataParallel waits for gradients, also for zeros
-            attended = attended + 0.0 * (query + key)
-        out: Tensor = self.out_proj(merge_heads(attended))
-        return out if self.out_norm is None else self.out_norm(out)
+        query, key, value = (part.transpose(1, 2) for part in parts)
+        return query, key, value
+
+    def weigh_attention(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> AttentionWeights:
+        """See ``Attends.weigh_attention``."""
+        return weigh_windows(*self._project(x), self.describe_masks(lengths), key_padding_mask)
+
+    def weigh_without_distance(
+        self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None
+    ) -> AttentionWeights:
+        """See ``MasksDistance.weigh_without_distance``."""
+        windows = self.describe_masks(lengths)._replace(slopes=None)
+        return weigh_windows(*self._project(x), windows, key_padding_mask)
+
+    def describe_masks(self, lengths: Tensor) -> Windows:
+        """See ``MasksDistance.describe_masks``."""
+        windows: Windows = self.bias(lengths)
+        return windows
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self.out_proj, True, self.num_heads, self.out_proj.in_features // self.num_heads)
 
 
 class DistanceAttentionBlock(nn.Module):

@@ -72,6 +72,10 @@ class LongShortRange(Branch):
         own = {"query": query, "key": key, "value": value, "conv_value": conv_value}
         return torch.cat([self.attention(own, context), self.conv(own, context)], dim=-1)
 
+    def parameters_after(self, path: Sequence[str]) -> list[nn.Parameter]:
+        """The parameters that its self-attention does not depend on."""
+        return [*self.conv.parameters(), *self.conv_in_proj.parameters()]
+
 
 def _make_linear(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer with the bounds of the parallel layer's input projection and zero bias."""

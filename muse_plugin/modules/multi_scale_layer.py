@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from muse_plugin.modules.attention_bias import AttentionBias, count_silent_heads
+from muse_plugin.modules.attends import SELF, AttentionWeights, HeadSource, weigh_windows
+from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import merge_heads, split_heads
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.window_attention import window_attention
@@ -38,6 +39,8 @@ class MultiScaleLayer(nn.Module):
         ValueError: if a size is below 1.
     """
 
+    attends_to = SELF
+
     def __init__(
         self,
         embed_dim: int,
@@ -61,9 +64,9 @@ class MultiScaleLayer(nn.Module):
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.query_gain = math.sqrt(head_dim / embed_dim) if scales_by_model else 1.0
-        self.silent_heads = count_silent_heads(windows, num_heads)
+        self.identity_heads = count_identity_heads(windows, num_heads)
         width = num_heads * head_dim
-        # Rows: queries and keys of the silent heads, queries of the others, keys of the others, values.
+        # Rows: queries and keys of the identity heads, queries of the others, keys of the others, values.
         self.in_proj = nn.Linear(embed_dim, 3 * width)
         self.out_proj = nn.Linear(width, embed_dim)
         self.layer_norm = nn.LayerNorm(embed_dim)
@@ -93,16 +96,24 @@ class MultiScaleLayer(nn.Module):
         return result
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of states (B, T, C), each (B, H, T, D); silent heads have values only."""
-        seeing = (self.num_heads - self.silent_heads) * self.head_dim
-        unread = 2 * self.silent_heads * self.head_dim
+        """Queries, keys and values of states (B, T, C), each (B, H, T, D); identity heads have values only."""
+        seeing = (self.num_heads - self.identity_heads) * self.head_dim
+        unread = 2 * self.identity_heads * self.head_dim
         projected = F.linear(x, self.in_proj.weight[unread:], self.in_proj.bias[unread:])
         query, key, value = torch.split(projected, [seeing, seeing, self.num_heads * self.head_dim], dim=-1)
         if self.query_gain != 1.0:
             query = query * self.query_gain
-        heads = self.num_heads - self.silent_heads
+        heads = self.num_heads - self.identity_heads
         return split_heads(query, heads), split_heads(key, heads), split_heads(value, self.num_heads)
+
+    def weigh_attention(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> AttentionWeights:
+        """See ``Attends.weigh_attention``."""
+        return weigh_windows(*self.project(x), self.windows(lengths), key_padding_mask)
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self.out_proj, True, self.num_heads, self.head_dim)
 
     def extra_repr(self) -> str:
         """Sizes for ``print(model)``."""
-        return f"num_heads={self.num_heads}, head_dim={self.head_dim}, silent_heads={self.silent_heads}"
+        return f"num_heads={self.num_heads}, head_dim={self.head_dim}, identity_heads={self.identity_heads}"

@@ -8,11 +8,14 @@ it in one residual sum, followed by one layer norm. A branch is a class in ``att
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from muse_plugin.modules import compiled_layer
@@ -48,7 +51,7 @@ class ParallelLayer(InferenceForm):
 
     # Layers of the same name share compiled code; None runs the layer as it is written.
     _compiled_as: str | None = None
-    _recomputes = False
+    _recomputes = _offloads = False
 
     def __init__(
         self,
@@ -88,17 +91,20 @@ class ParallelLayer(InferenceForm):
         }
         self.reset_parameters()
 
-    def compile_training(self, recompute: bool = False) -> None:
-        """Runs training through torch.compile from now on. Parameters, their names and checkpoints stay what they are.
+    def prepare_training(self, compiled: bool = False, recompute: bool = False, offload: bool = False) -> None:
+        """Sets how training runs from now on. Parameters, their names and checkpoints stay what they are.
 
-        Evaluation, step-by-step decoding and batches of one sentence or one token run as they are written. Layers of
-        one make share compiled code, which is made anew for other dtypes, for batches without padding where there was
-        some, and at most a few times for other sizes.
+        Evaluation and step-by-step decoding run as they are written, and where training is compiled also batches of one
+        sentence or one token.
 
         Args:
+            compiled: through torch.compile. Layers of one make share compiled code, which is made again for other
+                dtypes, for batches without padding where there was some, and at most a few times for other sizes.
             recompute: activation checkpointing: keep the input only, and compute the layer again for the gradients.
+            offload: keep that input in the memory of the CPU.
         """
-        self._compiled_as, self._recomputes = repr(self), recompute
+        self._compiled_as = repr(self) if compiled else None
+        self._recomputes, self._offloads = recompute, offload
 
     def reset_parameters(self) -> None:
         """Draws both projections slice by slice, with the bounds of the published program; biases are zero.
@@ -116,61 +122,27 @@ class ParallelLayer(InferenceForm):
                 bound = gains[group] / math.sqrt(size)
                 columns.uniform_(-bound, bound)
 
-    def forward(
-        self,
-        x: Tensor,
-        key_padding_mask: Tensor | None = None,
-        encoder_out: Tensor | None = None,
-        encoder_padding_mask: Tensor | None = None,
-        cache: LayerCache | None = None,
-        causal: bool = False,
-        need_weights: bool = False,
-        key_padding_bias: Tensor | None = None,
-        encoder_padding_bias: Tensor | None = None,
-        lengths: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
         """Applies the layer.
 
         Args:
-            x: shape (T, B, C).
-            key_padding_mask: bool, shape (B, S), true at padding; S = T plus the history in ``cache``.
-            encoder_out: encoder states, shape (S_enc, N, C_enc); every B / N neighbouring rows of x share a sentence.
-            encoder_padding_mask: bool, shape (N, S_enc), true at padding.
-            cache: history for step-by-step decoding, extended in place (begun in the same form, see
-                ``InferenceForm``); T may be any number of new tokens.
-            causal: hide the future.
-            need_weights: also return cross-attention's weights.
-            key_padding_bias: ``padding_bias`` of ``key_padding_mask``, for callers that make it once for many layers.
-            encoder_padding_bias: ``padding_bias`` of ``encoder_padding_mask``, likewise.
-            lengths: tokens of each sentence, shape (B,), int64, on the CPU; counted here if needed and None.
+            x: shape (T, B, C); in step-by-step decoding T may be any number of new tokens.
+            context: see ``LayerContext``; cross-attention leaves its weights there when asked.
 
         Returns:
-            The new x, shape (T, B, C), and the weights, shape (H, B, T, S_enc), or None.
+            The new x, shape (T, B, C).
         """
-        if self._compiled_as is not None and cache is None and not need_weights and self._trains():
-            biases = (key_padding_bias, encoder_padding_bias)
-            return self._train(x, key_padding_mask, encoder_out, encoder_padding_mask, *biases, causal), None
-        if encoder_out is None and cache is None and not need_weights:
-            chunk = self._count_sentences_at_once(x)
+        if context.cache is None and not context.need_weights:
+            if (self._compiled_as is not None or self._recomputes) and self._trains():
+                return self._train(x, context)
+            chunk = x.shape[1] if context.encoder_out is not None else self._count_sentences_at_once(x)
             if chunk < x.shape[1]:
-                rest = (key_padding_mask, key_padding_bias, lengths)
-                return self._compute_in_chunks(x, chunk, *rest, causal), None
-        context = LayerContext(
-            length=x.shape[0],
-            key_padding_mask=key_padding_mask,
-            key_padding_bias=key_padding_bias,
-            encoder_out=encoder_out,
-            encoder_padding_mask=encoder_padding_mask,
-            encoder_padding_bias=encoder_padding_bias,
-            cache=cache,
-            causal=causal,
-            need_weights=need_weights,
-            lengths=lengths,
-        )
-        return self.compute(x, context), context.attention_weights
+                parts = [slice(start, start + chunk) for start in range(0, x.shape[1], chunk)]
+                return torch.cat([self.compute(x[:, own].contiguous(), context.take(own)) for own in parts], dim=1)
+        return self.compute(x, context)
 
     def compute(self, x: Tensor, context: LayerContext) -> Tensor:
-        """What ``forward`` does, once the arguments are gathered in ``context``."""
+        """What ``forward`` does, all sentences at once and as it is written here."""
         residual = x
         if self.normalize_before:
             x = self.layer_norm(x)
@@ -186,38 +158,21 @@ class ParallelLayer(InferenceForm):
         size: int = x.shape[0] * sum(self.packed.sizes.values()) * x.element_size()
         return max(1, _CPU_CHUNK // max(1, size))
 
-    def _compute_in_chunks(
-        self,
-        x: Tensor,
-        chunk: int,
-        key_padding_mask: Tensor | None,
-        key_padding_bias: Tensor | None,
-        lengths: Tensor | None,
-        causal: bool,
-    ) -> Tensor:
-        outputs = []
-        for start in range(0, x.shape[1], chunk):
-            own = slice(start, start + chunk)
-            mask, bias, counts = (
-                None if part is None else part[own] for part in (key_padding_mask, key_padding_bias, lengths)
-            )
-            part, _ = self.forward(x[:, own].contiguous(), mask, key_padding_bias=bias, lengths=counts, causal=causal)
-            outputs.append(part)
-        return torch.cat(outputs, dim=1)
-
     def _trains(self) -> bool:
         return self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
-    def _train(self, x: Tensor, *rest: Tensor | bool | None) -> Tensor:
+    def _train(self, x: Tensor, context: LayerContext) -> Tensor:
         run: Callable[..., Tensor] = compiled_layer.compute_layer
-        sizes = [size for tensor in (x, rest[1]) if isinstance(tensor, Tensor) for size in tensor.shape[:2]]
-        if min(sizes) > 1:  # torch.compile makes separate code for sizes of 1
-            assert self._compiled_as is not None
-            run = compiled_layer.compile_for(self._compiled_as, x.device.type, compiled_layer.COMPILER)
-        x = x.contiguous()  # the embedded input has other strides than what layers return
-        if self._recomputes:
-            return checkpoint(run, self, x, *rest, use_reentrant=False)  # type: ignore[no-any-return]
-        return run(self, x, *rest)
+        if self._compiled_as is not None:
+            x = x.contiguous()  # the embedded input has other strides than what layers return
+            context = replace(context, lengths=None)  # compiled code counts them where the mask is
+            read = [x] if context.encoder_out is None else [x, context.encoder_out]
+            if min(size for tensor in read for size in tensor.shape[:2]) > 1:  # 1 would be separate code
+                run = compiled_layer.compile_for(self._compiled_as, x.device.type, compiled_layer.COMPILER)
+        if not self._recomputes:
+            return run(self, x, context)
+        with save_on_cpu() if self._offloads else nullcontext():
+            return checkpoint(run, self, x, context, use_reentrant=False)  # type: ignore[no-any-return]
 
     def _project_in(self, x: Tensor, cache: LayerCache | None) -> dict[str, Tensor]:
         """One product for all branches; several where training separates them. Each slice is (B, T or S, size)."""
@@ -251,6 +206,16 @@ class ParallelLayer(InferenceForm):
             total = result if total is None else total + result
         assert total is not None
         return total
+
+    def parameters_after(self, path: Sequence[str]) -> list[nn.Parameter]:
+        """The parameters that the branch ``path`` leads to, ["branches", its name, ...], does not depend on."""
+        parts = [branch for name, branch in self.branches.items() if name != path[1]]
+        if not self.normalize_before:
+            parts.append(self.layer_norm)
+        later = [self.out_proj_weight, self.out_proj_bias, *(p for part in parts for p in part.parameters())]
+        if not self.branches[path[1]].projections:  # it reads the layer's input itself
+            later += [self.in_proj_weight, self.in_proj_bias]
+        return later
 
     def pack(self) -> _PackedProjections:
         """See ``InferenceForm``; also folds what branches can fold into the input projection."""

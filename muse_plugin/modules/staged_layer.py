@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from torch import Tensor, nn
 
-from muse_plugin.modules.layer_cache import LayerCache
+from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
 
@@ -25,24 +25,15 @@ class StagedLayer(nn.Module):
         super().__init__()
         self.stages = nn.ModuleList(stages)
 
-    def forward(self, x: Tensor, *, cache: LayerCache | None = None, **options: Any) -> tuple[Tensor, Tensor | None]:
-        """Applies the stages.
-
-        Args:
-            x: shape (T, B, C).
-            cache: history for step-by-step decoding, extended in place.
-            **options: see ``ParallelLayer.forward``.
-
-        Returns:
-            The new x, shape (T, B, C), and the weights of cross-attention, or None.
-        """
-        found = None
+    def forward(self, x: Tensor, context: LayerContext) -> Tensor:
+        """Applies the stages; see ``ParallelLayer.forward``."""
         for number, stage in enumerate(self.stages):
-            x, weights = stage(x, cache=None if cache is None else cache.stage(number), **options)
-            found = weights if weights is not None else found
-        return x, found
+            own = context if context.cache is None else replace(context, cache=context.cache.stage(number))
+            x = stage(x, own)
+            context.attention_weights = own.attention_weights
+        return x
 
-    def compile_training(self, recompute: bool = False) -> None:
-        """See ``ParallelLayer.compile_training``."""
+    def prepare_training(self, compiled: bool = False, recompute: bool = False, offload: bool = False) -> None:
+        """See ``ParallelLayer.prepare_training``."""
         for stage in self.stages:
-            stage.compile_training(recompute)  # type: ignore[operator]
+            stage.prepare_training(compiled, recompute, offload)  # type: ignore[operator]

@@ -108,11 +108,11 @@ def window_attention(
         raise ValueError(f"there must be as many keys as queries, but got {key.shape[2]} and {query.shape[2]}.")
     if backend == "taps" and query.device.type != "cpu":
         raise RuntimeError(f"the back end taps runs on the CPU only, but got {query.device}; use backend='auto'.")
-    silent = heads - query.shape[1]
-    alone = value[:, :silent, value.shape[2] - query.shape[2] :]
-    parts = [_drop_alone(alone, dropout)] if silent > 0 else []
-    if silent < heads:
-        rest = value[:, silent:], windows.take(silent, heads)
+    identity_heads = heads - query.shape[1]
+    alone = value[:, :identity_heads, value.shape[2] - query.shape[2] :]
+    parts = [_drop_alone(alone, dropout)] if identity_heads > 0 else []
+    if identity_heads < heads:
+        rest = value[:, identity_heads:], windows.take(identity_heads, heads)
         parts += _attend(query, key, *rest, key_padding_mask, dropout, backend)
     return _side_by_side(parts)
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol, Union
 
-from muse_plugin.files.text_files import iterate_lines
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line, iterate_lines
+from muse_plugin_command.flags.prepare_text import FORMATS
 
-FORMATS = "label-tab-text, label-space-text, tsv:text=COLUMN[,pair=COLUMN],label=COLUMN, conll or conll:WORD,TAG"
 DOCUMENT_START = "-DOCSTART-"
 _CONLLU_WORD, _CONLLU_TAG = 2, 4  # FORM and UPOS
 _CONLLU_ID = re.compile(r"\d+([-.]\d+)?")

@@ -3,12 +3,12 @@
 import contextlib
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_settings import FILE_NAME, TextSettingsError, load_text_settings
+from muse_plugin.text.text_settings import FILE_NAME, load_text_settings
 from muse_plugin.text.word_pieces import VOCABULARY_NAME
 
 # What a data set may hold, whoever made it; a folder with anything else is never replaced.
@@ -32,22 +32,12 @@ def check_output(output: Path, arguments: Mapping[str, Any], overwrite: bool) ->
         NotADirectoryError: if ``output`` is a file.
         FileExistsError: if the folder holds something that must not be replaced.
     """
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise NotADirectoryError(f"--output must name a folder, but {output} is a file; name another.")
-    names = sorted(path.name for path in output.iterdir())
-    foreign = [name for name in names if name not in DATA_NAMES]
-    if foreign:
-        raise FileExistsError(
-            f"--output must name a new folder, an empty one or one of prepared data alone, but {output} also holds "
-            f"{', '.join(foreign[:3])}; name another folder or move that elsewhere."
-        )
+    names = list_data(output, DATA_NAMES.__contains__)
     if not names or overwrite:
         return
     try:
         earlier = load_text_settings(output).arguments
-    except (FileNotFoundError, TextSettingsError) as error:
+    except (FileNotFoundError, ValueError) as error:
         raise FileExistsError(
             f"--output must name a new or an empty folder, but {output} holds {', '.join(names[:3])} and no "
             f"{FILE_NAME} that says how they were made; name another folder or give --overwrite."
@@ -58,6 +48,31 @@ def check_output(output: Path, arguments: Mapping[str, Any], overwrite: bool) ->
             f"--output must name a new folder or one made with the same settings, but {output} was made with others "
             f"({differences}); name another folder or give --overwrite."
         )
+
+
+def list_data(output: Path, is_data: Callable[[str], bool]) -> list[str]:
+    """Lists what a folder holds, which must be prepared data alone; nothing if there is no folder.
+
+    Args:
+        output: the folder.
+        is_data: says of a name whether it may be replaced.
+
+    Raises:
+        NotADirectoryError: if ``output`` is a file.
+        FileExistsError: if the folder holds anything else.
+    """
+    if not output.exists():
+        return []
+    if not output.is_dir():
+        raise NotADirectoryError(f"--output must name a folder, but {output} is a file; name another.")
+    names = sorted(path.name for path in output.iterdir())
+    foreign = [name for name in names if not is_data(name)]
+    if foreign:
+        raise FileExistsError(
+            f"--output must name a new folder, an empty one or one of prepared data alone, but {output} also holds "
+            f"{', '.join(foreign[:3])}; name another folder or move that elsewhere."
+        )
+    return names
 
 
 def _describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from torch import Tensor
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_files import iterate_lines
+from muse_plugin.files.lines import iterate_lines
 from muse_plugin.preparation.corpus_formats import CorpusFormat
 from muse_plugin.preparation.label_dictionary import build_label_dictionary, check_known, check_several
 from muse_plugin.preparation.labelled_sentences import SentenceReader

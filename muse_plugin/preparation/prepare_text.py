@@ -13,76 +13,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.files.text_files import check_file
-from muse_plugin.preparation.corpus_formats import FORMATS, CorpusFormat, parse_format
+from muse_plugin.files.lines import check_file
+from muse_plugin.preparation.corpus_formats import CorpusFormat, parse_format
 from muse_plugin.preparation.output_folder import build_folder, check_output
 from muse_plugin.preparation.preparation import Preparation, list_files, parse_part
 from muse_plugin.preparation.vocabulary import load_dictionary
-from muse_plugin.preparation.word2vec import SETTINGS, add_setting_flags, choose_settings, flag_of, import_word2vec
-from muse_plugin.text.text_settings import FILE_NAME, TOKENIZERS, TextSettings, load_text_settings, read_codes
+from muse_plugin.preparation.word2vec import choose_settings, import_word2vec
+from muse_plugin.text.text_settings import TextSettings, load_text_settings, read_codes
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
+from muse_plugin_command.flags import prepare_text as flags
 
 # Flags that say where to, not what: the same data set results whatever they are.
 _WITHOUT_EFFECT = ("output", "overwrite")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin prepare-text`` on ``parser``."""
-    parser.description = (
-        "Turn labelled text into training data for sentence models: dictionaries, fairseq's binary files and "
-        f"{FILE_NAME}, which says how to treat new text. Files may be compressed with gzip."
-    )
-    add = parser.add_argument
-    add("--train", type=Path, required=True, metavar="FILE", help="examples to train on")
-    add("--valid", type=Path, metavar="FILE", help="examples to validate on")
-    add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="examples to test on: test, test1, ...")
-    add("--output", type=Path, required=True, metavar="DIR", help="folder of the data, made if missing")
-    add("--format", default="label-tab-text", help=f"{FORMATS} (default: label-tab-text); columns count from 1")
-    add("--header", action="store_true", help="the first line of each file is no example")
-    add("--conllu", action="store_true", help="with conll: skip comments, ranges (1-2), empty nodes (8.1) of CoNLL-U")
-    add("--numbers", action="store_true", help="labels are numbers, for regression")
-    add("--tags", choices=("any", "bio"), default="any", help="check that tags are valid BIO (default: any)")
-    add("--bad-tags", choices=("refuse", "repair"), default="refuse", help="for an I-X after neither B-X nor I-X")
-    add("--empty", choices=("refuse", "skip"), default="refuse", help="for examples with an empty text")
-    add("--valid-from-train", metavar="SHARE|COUNT", help="validate on a random part of --train: 0.1 or 1000")
-    add("--seed", type=int, default=1, help="chooses the part of --valid-from-train (default: 1)")
-    add(
-        "--lower-case",
-        action=argparse.BooleanOptionalAction,
-        help="lower-case all texts (default: no; word pieces: as the files in --bert-dir say, or as the vocabulary is)",
-    )
-    add(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        default="none",
-        help="none: words are separated by spaces; wordpiece: BERT's word pieces (default: none)",
-    )
-    add("--bert-dir", type=Path, metavar="DIR", help=f"folder of a BERT model, whose {VOCABULARY_NAME} has the pieces")
-    add("--bpe-codes", type=Path, metavar="FILE", help="cut words into sub-words with these codes of subword-nmt")
-    add("--language", default="en", help="two-letter code for Moses' rules (default: en)")
-    add("--characters", action="store_true", help="also write the characters of the words")
-    add("--threshold", type=int, default=0, metavar="N", help="words seen fewer than N times are unknown")
-    add("--max-words", type=int, default=0, metavar="N", help="keep the N most frequent words (default: 0, all)")
-    add(
-        "--vocabulary-from",
-        choices=("train", "all"),
-        default="train",
-        help="count words in the training split or in all of them, for frozen pretrained vectors (default: train)",
-    )
-    add("--dict-from", type=Path, metavar="DIR", help="use the dictionaries of an earlier output of this command")
-    add("--dictionary", type=Path, metavar="FILE", help="use this dictionary of words, such as a translation model's")
-    add("--word-vectors", type=Path, metavar="FILE", help="pretrained vectors to cut to the vocabulary, as text")
-    add("--word2vec", type=int, metavar="DIM", help="train vectors of this width on the training text (gensim)")
-    add_setting_flags(parser)
-    add("--word2vec-text", type=Path, nargs="+", metavar="FILE", help="further texts for --word2vec, one a line")
-    add("--overwrite", action="store_true", help="replace prepared data that was made with other settings")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prepares the data; the body of ``muse-plugin prepare-text``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0.
@@ -134,7 +83,7 @@ def _list_arguments(args: argparse.Namespace) -> dict[str, Any]:
         return str(value) if isinstance(value, Path) else value
 
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
+    flags.add_arguments(parser)
     names = vars(parser.parse_args(["--train", "", "--output", ""]))
     arguments = {name: plain(getattr(args, name)) for name in names if name not in _WITHOUT_EFFECT}
     if args.tokenizer != "wordpiece":
@@ -186,10 +135,10 @@ def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
 
 def _check_word2vec(args: argparse.Namespace) -> None:
     if args.word2vec is None:
-        given = [name for name in (*SETTINGS, "text") if getattr(args, f"word2vec_{name}") is not None]
+        given = [name for name in (*flags.SETTINGS, "text") if getattr(args, f"word2vec_{name}") is not None]
         if given:
             raise ValueError(
-                f"{flag_of(given[0])} is for vectors that are trained here, but --word2vec is not "
+                f"{flags.flag_of(given[0])} is for vectors that are trained here, but --word2vec is not "
                 "given; add --word2vec DIM or drop the flag."
             )
         return

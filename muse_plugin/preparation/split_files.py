@@ -70,18 +70,11 @@ class SplitFiles:
         Raises:
             ValueError: if no sentence would be left here.
         """
-        total = self.count_sentences()
-        count = max(1, round(total * share_or_count)) if isinstance(share_or_count, float) else share_or_count
-        if count >= total:
-            raise ValueError(
-                f"--valid-from-train must leave sentences for training, but {share_or_count} takes {count} of the "
-                f"{total} in {self.source}; give less or a file of its own with --valid."
-            )
-        chosen = set(random.Random(seed).sample(range(total), count))
+        chosen = choose_part(self.count_sentences(), share_or_count, seed, self.source)
         part = SplitFiles(self.folder, name, self.source, self.keys)
         part.first_lines = self.first_lines  # of the same file: a label that only the part has is first met there
         for key in self.keys:
-            _divide_lines(self.path(key), part.path(key), chosen)
+            divide_lines(self.path(key), part.path(key), chosen)
         kept = {label for labels in iterate_tokens(part.path("label")) for label in labels}
         part.first_lines = {label: line for label, line in self.first_lines.items() if label in kept}
         return part
@@ -136,7 +129,32 @@ def iterate_tokens(path: Path) -> Iterator[list[str]]:
             yield line.split()
 
 
-def _divide_lines(path: Path, part: Path, chosen: set[int]) -> None:
+def choose_part(total: int, share_or_count: Union[float, int], seed: int, source: Path) -> set[int]:
+    """Chooses sentences for validation at random.
+
+    Args:
+        total: number of sentences.
+        share_or_count: how many: a share (float, rounded, at least one) or their number (int).
+        seed: the same one chooses the same.
+        source: where they are from, for the message.
+
+    Returns:
+        Their numbers, from 0.
+
+    Raises:
+        ValueError: if none would be left for training.
+    """
+    count = max(1, round(total * share_or_count)) if isinstance(share_or_count, float) else share_or_count
+    if count >= total:
+        raise ValueError(
+            f"--valid-from-train must leave sentences for training, but {share_or_count} takes {count} of the "
+            f"{total} in {source}; give less or a file of its own with --valid."
+        )
+    return set(random.Random(seed).sample(range(total), count))
+
+
+def divide_lines(path: Path, part: Path, chosen: set[int]) -> None:
+    """Moves the lines with some numbers, from 0, to a file of their own."""
     rest = path.with_name(f"{path.name}.rest")
     with path.open("rb") as lines, rest.open("wb") as kept, part.open("wb") as moved:
         for i, line in enumerate(lines):

@@ -8,53 +8,14 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from muse_plugin_command.flags.prepare_text import LONGEST_TEXT, SETTINGS, flag_of
 
-class Setting(NamedTuple):
-    """A flag ``--word2vec-NAME``.
-
-    Attributes:
-        default: its value where it is not given.
-        meaning: for ``--help``.
-        least: the smallest number that it may be.
-        below: it must be less than that.
-        choices: what it may be, if it is no number.
-    """
-
-    default: Union[int, float, str]
-    meaning: str
-    least: float = 1
-    below: float = 2**31
-    choices: Optional[tuple[str, ...]] = None
-
-
-# gensim drops what follows in a longer text.
-_LONGEST_TEXT = 10_000
 _WIDEST = 10_000
-SETTINGS = {
-    "algorithm": Setting(
-        "cbow",
-        "for --word2vec: a word is predicted from the mean of those around it (cbow) or from each of them (skip-gram, "
-        "several times as long, better on little text)",
-        choices=("cbow", "skip-gram"),
-    ),
-    "min_count": Setting(5, "for --word2vec: words seen fewer than N times get no vector"),
-    "window": Setting(5, "for --word2vec: words to either side that a word is predicted from", below=_LONGEST_TEXT),
-    "epochs": Setting(5, "for --word2vec: passes over the text"),
-    "negative": Setting(5, "for --word2vec: words drawn at random that each prediction is told from", below=1_000),
-    # gensim takes 1 and more for a number of words, not for a share.
-    "sample": Setting(
-        0.001,
-        "for --word2vec: words with a larger share of the text are passed over at random, 0: none",
-        least=0,
-        below=1,
-    ),
-    "seed": Setting(1, "for --word2vec: of the first vectors and of what is sampled", least=0, below=2**32),
-}
 _UNKNOWN = "<unk>"
 
 
@@ -70,20 +31,6 @@ class LearnedVectors(NamedTuple):
     words: list[str]
     vectors: Tensor
     running: int
-
-
-def flag_of(name: str) -> str:
-    """The flag of a setting."""
-    return f"--word2vec-{name.replace('_', '-')}"
-
-
-def add_setting_flags(parser: Any) -> None:
-    """Declares a flag for each of ``SETTINGS``; data made before a flag existed count as made without it."""
-    for name, setting in SETTINGS.items():
-        values: dict[str, Any] = (
-            {"choices": setting.choices} if setting.choices else {"type": type(setting.default), "metavar": "N"}
-        )
-        parser.add_argument(flag_of(name), help=f"{setting.meaning} (default: {setting.default})", **values)
 
 
 def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -170,8 +117,8 @@ class _Texts:
     def __iter__(self) -> Iterator[list[str]]:
         for text in self._iterate_texts():
             words = [word for word in text if word != _UNKNOWN]
-            for start in range(0, len(words), _LONGEST_TEXT):
-                yield words[start : start + _LONGEST_TEXT]
+            for start in range(0, len(words), LONGEST_TEXT):
+                yield words[start : start + LONGEST_TEXT]
 
 
 @contextlib.contextmanager

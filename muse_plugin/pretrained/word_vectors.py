@@ -4,9 +4,7 @@ A file is read once, from its first line to its last, and only rows that are ask
 millions of words costs no more memory than the vocabulary does. Files may be compressed with gzip.
 """
 
-import gzip
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional, Union
@@ -14,15 +12,12 @@ from typing import BinaryIO, NamedTuple, Optional, Union
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
-BIG_FILE = 50_000_000  # bytes on disk from which a progress bar is shown
+from muse_plugin.files.lines import iterate_bytes
+
 LONGEST_NGRAM = 4
 BEGIN, END = "#BEGIN#", "#END#"
-_GZIP_START = b"\x1f\x8b"
-_ROWS_PER_REPORT = 10_000
 _COUNT_AND_WIDTH = re.compile(rb"\d{1,15} \d{1,15}")
-_LONGEST_LINE = 1 << 20  # bytes; the widest vectors in use take a tenth of that
 
 
 class WidthError(ValueError):
@@ -102,8 +97,8 @@ def average_character_ngrams(
 
     Raises:
         FileNotFoundError: see ``read_word_vectors``.
-        IsADirectoryError: likewise.
-        ValueError: likewise.
+        IsADirectoryError: see ``read_word_vectors``.
+        ValueError: see ``read_word_vectors``.
     """
     keys = {word: list_character_ngrams(word) for word in words}
     ngrams: dict[str, int] = {}
@@ -146,7 +141,7 @@ def write_word_vectors(file: BinaryIO, words: Iterable[str], vectors: Tensor) ->
 
 def _iterate_rows(path: Path, width: Optional[int]) -> Iterator[tuple[int, bytes, bytes]]:
     """Yields (line from 1, word, its numbers with a space between them, all rows equally many)."""
-    for number, line in _iterate_lines(path):
+    for number, line in iterate_bytes(path, "the path of word vectors"):
         line = line.rstrip(b" \t\r\n").replace(b"\t", b" ")
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -205,32 +200,3 @@ def _parse_numbers(text: bytes, path: Path, line: int) -> np.ndarray:
             f"{numbers[bad[0]].decode()}; remove the row or copy the file again."
         )
     return values.astype(np.float32)
-
-
-def _iterate_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    if not path.exists():
-        raise FileNotFoundError(f"word vectors must be in a file, but {path} does not exist; check the path.")
-    if path.is_dir():
-        raise IsADirectoryError(f"word vectors must be in a file, but {path} is a folder; name a file in it.")
-    size = path.stat().st_size
-    with (
-        path.open("rb") as stream,
-        tqdm(total=size, unit="B", unit_scale=True, desc=path.name, disable=size < BIG_FILE) as bar,
-    ):
-        is_gzip = stream.peek(2)[:2] == _GZIP_START
-        try:
-            # By readline, so that a line without end does not fill the memory.
-            read = (gzip.GzipFile(fileobj=stream) if is_gzip else stream).readline
-            for number, line in enumerate(iter(lambda: read(_LONGEST_LINE + 1), b""), start=1):
-                if len(line) > _LONGEST_LINE:
-                    raise ValueError(
-                        f"a row of word vectors must have at most {_LONGEST_LINE:,} bytes, but line {number} of {path} "
-                        "has more; it is no file of word vectors, or damaged."
-                    )
-                if number % _ROWS_PER_REPORT == 0:
-                    bar.update(stream.tell() - bar.n)
-                yield number, line
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(
-                f"{path} starts as a gzip file but cannot be decompressed ({error}); copy it again."
-            ) from error

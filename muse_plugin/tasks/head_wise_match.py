@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from fairseq.tasks import register_task
 
+from muse_plugin.contracts.flag import flag
 from muse_plugin.tasks.sentence_classification import MuseSentenceClassificationTask, SentenceClassificationConfig
-from muse_plugin.tasks.sentences.sentence_task import flag
 
 
 @dataclass

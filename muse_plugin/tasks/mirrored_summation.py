@@ -14,7 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
-from muse_plugin.tasks.sentences.sentence_task import flag
+from muse_plugin.contracts.flag import flag
 
 
 @dataclass
@@ -93,8 +93,9 @@ class MuseMirroredSummationTask(FairseqTask):
 
     predicts = "number"
     pairs = False
-    character_dictionary = None
+    max_words = character_dictionary = has_heads = None
     labels: list[str] = []
+    loads_checkpoint = False
     cfg: MirroredSummationConfig
 
     def __init__(self, cfg: MirroredSummationConfig) -> None:

@@ -6,8 +6,9 @@ from typing import Any, Optional
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 
+from muse_plugin.contracts.flag import flag
 from muse_plugin.tasks.sentences.columns import Texts, load_labels, load_numbers
-from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig, flag
+from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig
 
 
 @dataclass

@@ -8,8 +8,9 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
+from muse_plugin.contracts.flag import flag
 from muse_plugin.tasks.sentences.columns import Texts, load_tags
-from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig, flag
+from muse_plugin.tasks.sentences.sentence_task import SentenceTask, SentenceTaskConfig
 from muse_plugin.text.bio_tags import find_bad_continuations, is_bio_tag
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ the text becomes token ids.
 import logging
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -18,6 +18,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
+from muse_plugin.contracts.flag import flag
 from muse_plugin.tasks.bpe_dropout.background import BackgroundSegmenter, Side
 from muse_plugin.tasks.bpe_dropout.resegmented_pairs import ResegmentedPairs
 from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, read_codes, read_text
@@ -25,29 +26,25 @@ from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_paralle
 logger = logging.getLogger(__name__)
 
 
-def _flag(default: Any, help: str) -> Any:
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass
 class TranslationWithBpeDropoutConfig(TranslationConfig):
     """Flags of translation with BPE-dropout: those of fairseq's ``translation``, and these."""
 
-    bpe_dropout: float = _flag(
+    bpe_dropout: float = flag(
         0.1, "probability in [0, 1) of leaving out a merge when training text is segmented (0.1: the paper's)"
     )
-    source_bpe_dropout: Optional[float] = _flag(None, "the same for the source alone (default: --bpe-dropout)")
-    target_bpe_dropout: Optional[float] = _flag(None, "the same for the target alone (default: --bpe-dropout)")
-    train_text: Optional[str] = _flag(
+    source_bpe_dropout: Optional[float] = flag(None, "the same for the source alone (default: --bpe-dropout)")
+    target_bpe_dropout: Optional[float] = flag(None, "the same for the target alone (default: --bpe-dropout)")
+    train_text: Optional[str] = flag(
         None,
         "training text before BPE, tokenised: the files PREFIX.<source-lang> and PREFIX.<target-lang>, one sentence "
         "per line (default: the prefix train.tok in the folder of the binarised data)",
     )
-    bpe_codes: Optional[str] = _flag(
+    bpe_codes: Optional[str] = flag(
         None, "codes file of subword-nmt (default: bpe.codes in the folder of the binarised data)"
     )
-    target_bpe_codes: Optional[str] = _flag(None, "codes file of the target alone (default: --bpe-codes)")
-    bpe_dropout_workers: int = _flag(
+    target_bpe_codes: Optional[str] = flag(None, "codes file of the target alone (default: --bpe-codes)")
+    bpe_dropout_workers: int = flag(
         1, "processes that segment the next epoch while one is trained, per GPU; their number changes no result"
     )
     seed: int = II("common.seed")

@@ -1,7 +1,8 @@
-"""Cuts words into the sub-words of a codes file of subword-nmt."""
+"""Cuts words into the sub-words of a codes file of subword-nmt, and learns such a file."""
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 BPE_MARKER = "@@"
@@ -76,3 +77,29 @@ def count_merges(codes: str, where: str) -> int:
                 f"{where} must hold two symbols on each line, but line {number} is {line[:40]!r}; copy the file again."
             )
     return len(merges)
+
+
+def learn_codes(lines: Iterable[list[str]], num_merges: int) -> bytes:
+    """Learns the content of a codes file; the same words give the same, whatever their order.
+
+    Args:
+        lines: the words of each line.
+        num_merges: merges to learn at most, at least 1.
+
+    Raises:
+        ValueError: if ``num_merges`` is below 1, or no word occurs more than once.
+    """
+    from subword_nmt.learn_bpe import learn_bpe
+
+    if num_merges < 1:
+        raise ValueError(f"the number of merges must be at least 1, but got {num_merges}; 1000 to 40000 are usual.")
+    counts = Counter(word for words in lines for word in words)
+    if not any(count > 1 and len(word) > 1 for word, count in counts.items()):
+        raise ValueError(
+            f"learning BPE needs words that occur more than once, but got {len(counts)} distinct words and none "
+            "of them repeats; give the whole training text."
+        )
+    codes = io.StringIO()
+    # The order of equally frequent pairs depends on the order of the words: sorted, the result is reproducible.
+    learn_bpe([f"{word} {count}" for word, count in sorted(counts.items())], codes, num_merges, is_dict=True)
+    return codes.getvalue().encode("utf-8")

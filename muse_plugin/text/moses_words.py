@@ -1,6 +1,6 @@
 """Words of raw text as training data of translation have them: Moses' rules, as sacremoses has them."""
 
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line
 
 # What would read as a special symbol of a dictionary, written as words; <unk> stays and is what it says.
 HARMLESS = {symbol: f"&lt;{symbol[1:-1]}&gt;" for symbol in ("<s>", "<pad>", "</s>", "<mask>")}

@@ -2,10 +2,15 @@
 
 import io
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from muse_plugin.files.atomic_files import open_atomically
 
 SPACE_MARK = "\u2581"  # stands for the space before a word
 MODEL_NAME = "sentencepiece.model"
 MODEL_TYPES = ("unigram", "bpe")
+DICTIONARY_NAME = "pieces.txt"
+MOST_SENTENCES = 5_000_000  # of a larger text a model is learned on so many, chosen at random: they fit into memory
 
 _SPECIAL = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 
@@ -55,6 +60,12 @@ class SentencePieces:
         numbers = range(processor.GetPieceSize())
         return [processor.IdToPiece(i) for i in numbers if not (processor.IsControl(i) or processor.IsUnknown(i))]
 
+    def write_dictionary(self, path: Path) -> None:
+        """Writes the vocabulary as a dictionary, for ``fairseq-preprocess --srcdict``."""
+        with open_atomically(path) as file:
+            # fairseq wants a count; nothing here depends on it.
+            file.writelines(f"{piece} 1\n".encode() for piece in self.list_pieces())
+
 
 def join_pieces(pieces: Iterable[str]) -> str:
     """The text of pieces, with single spaces."""
@@ -65,7 +76,8 @@ def learn_pieces(lines: Iterable[str], size: int, model_type: str = "unigram") -
     """Learns a model on training text; the same text gives the same model.
 
     Args:
-        lines: sentences; a line of more than 4,192 bytes is left out.
+        lines: sentences; a line of more than 4,192 bytes is left out, and of more than ``MOST_SENTENCES`` a sample is
+            used, the same one for the same text.
         size: pieces of the vocabulary, three symbols of its own included; a small text gives fewer.
         model_type: ``unigram`` or ``bpe``.
 
@@ -95,6 +107,8 @@ def learn_pieces(lines: Iterable[str], size: int, model_type: str = "unigram") -
             vocab_size=size,
             model_type=model_type,
             hard_vocab_limit=False,
+            input_sentence_size=MOST_SENTENCES,
+            shuffle_input_sentence=True,
             num_threads=1,  # sums of several threads depend on their number
             minloglevel=2,
         )

@@ -12,17 +12,17 @@ case; it is still read.
 """
 
 import hashlib
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line
-from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding
+from muse_plugin.files.json_objects import FileName, check_faults, find_faults, read_settings
+from muse_plugin.files.lines import clean_line
+from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, learn_codes
 from muse_plugin.text.moses_words import MosesWords
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SentencePieces, join_pieces, learn_pieces
 
@@ -30,11 +30,9 @@ FILE_NAME = "text_pipeline.json"
 FORMAT_VERSION = 2
 TOKENIZERS = ("none", "moses")
 SUBWORDS = ("none", "subword-nmt", "sentencepiece")
-LEARNABLE = ("none", "bpe", "sentencepiece", "sentencepiece-bpe")  # what ``learn`` can learn
+LEARNABLE = ("none", "bpe", "sentencepiece", "sentencepiece:unigram", "sentencepiece:bpe")
 
-# Larger files are none of ours: a model of SentencePiece has a few megabytes.
-_LARGEST_SETTINGS = 1 << 20  # bytes
-_LARGEST_SUBWORDS = 1 << 28
+_LARGEST_SUBWORDS = 1 << 28  # bytes; larger files are none of ours: a model of SentencePiece has a few megabytes
 _FILE_NAMES = {"subword-nmt": CODES_NAME, "sentencepiece": MODEL_NAME}
 _FILE_KINDS = {"subword-nmt": "BPE codes", "sentencepiece": "SentencePiece pieces"}
 
@@ -42,19 +40,14 @@ _FILE_KINDS = {"subword-nmt": "BPE codes", "sentencepiece": "SentencePiece piece
 _CLOCK_TIME = re.compile(r"\b(\d{1,2}): (\d\d)\b")
 
 _VERSION_1: dict[str, type] = {
-    "format_version": int,
     "source_lang": str,
     "target_lang": str,
     "lower_case": bool,
-    "bpe_codes": str,
+    "bpe_codes": FileName,
     "bpe_codes_sha256": str,
     "bpe_merges": int,
 }
-_VERSION_2: dict[str, type] = {"format_version": int, "source": dict, "target": dict}
-
-
-class TextPipelineError(ValueError):
-    """A text pipeline on disk is missing, incomplete, damaged or of another version."""
+_WAY_OUT = "copy it again from the folder of the training data"
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ class LanguageSettings:
         subwords: ``none``, ``subword-nmt`` or ``sentencepiece``.
 
     Raises:
-        TextPipelineError: if a setting is none of these.
+        ValueError: if a setting is none of these.
     """
 
     lang: str
@@ -85,7 +78,7 @@ class LanguageSettings:
     def __post_init__(self) -> None:
         for name, choices in (("tokenizer", TOKENIZERS), ("subwords", SUBWORDS)):
             if getattr(self, name) not in choices:
-                raise TextPipelineError(
+                raise ValueError(
                     f"the setting '{name}' of a text pipeline must be one of {', '.join(choices)}, but got "
                     f"{getattr(self, name)!r}; choose one."
                 )
@@ -95,6 +88,20 @@ class LanguageSettings:
         tokenize = self.tokenizer == "moses"
         return MosesWords(self.lang, self.lower_case, self.normalize, tokenize, self.aggressive_hyphens)
 
+    def make_pieces(self, content: bytes, where: str) -> Union[BytePairEncoding, SentencePieces, None]:
+        """Returns what cuts words into subwords; None if nothing does.
+
+        Args:
+            content: of the file of the subwords.
+            where: what to call it in messages.
+
+        Raises:
+            ValueError: if ``content`` is none of its kind.
+        """
+        if self.subwords == "subword-nmt":
+            return BytePairEncoding(content.decode("utf-8", errors="replace"), where)
+        return SentencePieces(content, where) if self.subwords == "sentencepiece" else None
+
 
 class _Language:
     """Encodes and decodes text of one language."""
@@ -102,14 +109,7 @@ class _Language:
     def __init__(self, settings: LanguageSettings, content: bytes, where: str) -> None:
         self._subwords = settings.subwords
         self._words = settings.make_words()
-        self._pieces: Union[BytePairEncoding, SentencePieces, None] = None
-        try:
-            if settings.subwords == "subword-nmt":
-                self._pieces = BytePairEncoding(content.decode("utf-8", errors="replace"), where)
-            elif settings.subwords == "sentencepiece":
-                self._pieces = SentencePieces(content, where)
-        except ValueError as error:
-            raise TextPipelineError(str(error)) from error
+        self._pieces = settings.make_pieces(content, where)
         self._detokenizer = None
         if settings.detokenize:
             from sacremoses import MosesDetokenizer
@@ -151,7 +151,7 @@ class TextPipeline:
         target_content: content of the file of the target language's subwords.
 
     Raises:
-        TextPipelineError: if a content is none of its kind.
+        ValueError: if a content is none of its kind.
     """
 
     def __init__(
@@ -201,30 +201,20 @@ class TextPipeline:
             size: merges of byte-pair encoding or pieces of SentencePiece to learn at most, at least 1; fewer are found
                 in a very small text.
             lower_case: whether both languages are lower-cased.
-            subwords: ``bpe`` (subword-nmt), ``sentencepiece`` (its unigram model), ``sentencepiece-bpe`` or ``none``.
+            subwords: see ``learn_subwords``.
             tokenizer: ``moses``, with its normalisation of punctuation, or ``none``, without.
 
         Raises:
             ValueError: if ``size`` is below 1, a choice is unknown, or the text is too small to learn from.
         """
-        if subwords not in LEARNABLE:
-            raise ValueError(f"subwords must be one of {', '.join(LEARNABLE)}, but got {subwords!r}; choose one.")
         moses = tokenizer == "moses"
-        kind = {"bpe": "subword-nmt", "none": "none"}.get(subwords, "sentencepiece")
         source, target = (
-            LanguageSettings(lang, moses, tokenizer, False, lower_case, moses, kind)
+            LanguageSettings(lang, moses, tokenizer, False, lower_case, moses, kind_of(subwords))
             for lang in (source_lang, target_lang)
         )
         texts = ((source.make_words(), source_lines), (target.make_words(), target_lines))
         words = (words_of(line) for words_of, lines in texts for line in lines)
-        if subwords == "bpe":
-            content = _learn_codes(words, size).encode("utf-8")
-        elif subwords == "none":
-            content = b""
-        else:
-            model_type = "bpe" if subwords == "sentencepiece-bpe" else "unigram"
-            content = learn_pieces((" ".join(line) for line in words), size, model_type)
-        return cls(source, target, content)
+        return cls(source, target, learn_subwords(subwords, words, size))
 
     def encode_source(self, line: str) -> str:
         """Raw source text to space-separated tokens on one line; an empty or blank line gives an empty string."""
@@ -264,13 +254,13 @@ class TextPipeline:
 
         Raises:
             FileNotFoundError: if ``text_pipeline.json`` or a file of subwords that it names is missing.
-            TextPipelineError: if one is damaged, incomplete or of another format version.
+            ValueError: if one is damaged, incomplete or of another format version.
         """
         path = Path(folder) / FILE_NAME
         if not path.is_file():
             raise FileNotFoundError(
                 f"the text pipeline {path} does not exist; copy {FILE_NAME} and {CODES_NAME} from the folder of the "
-                "training data, or make both with TextPipeline.learn(...).save(folder)."
+                "training data, or name that folder by --data; 'muse-plugin prepare-translation' makes both."
             )
         stored = _read_settings(path)
         sides, contents, places = [], [], []
@@ -282,26 +272,38 @@ class TextPipeline:
         return cls(sides[0], sides[1], contents[0], contents[1], (places[0], places[1]))
 
 
-def _learn_codes(lines: Iterator[list[str]], num_merges: int) -> str:
-    """The content of a codes file of subword-nmt, learned on lines of words."""
-    from subword_nmt.learn_bpe import learn_bpe
+def kind_of(subwords: str) -> str:
+    """The setting ``subwords`` of a language whose subwords were learned as ``learn_subwords`` was told.
 
-    if num_merges < 1:
-        raise ValueError(f"the number of merges must be at least 1, but got {num_merges}; 1000 to 40000 are usual.")
-    counts: dict[str, int] = {}
-    for words in lines:
-        for word in words:
-            counts[word] = counts.get(word, 0) + 1
-    if not any(count > 1 and len(word) > 1 for word, count in counts.items()):
-        raise ValueError(
-            f"learning BPE needs words that occur more than once, but got {len(counts)} distinct words and none "
-            "of them repeats; give the whole training text."
-        )
-    codes = io.StringIO()
-    # The order of equally frequent pairs depends on the order of the words: sorted, the result is reproducible.
-    vocabulary = [f"{word} {count}" for word, count in sorted(counts.items())]
-    learn_bpe(vocabulary, codes, num_merges, is_dict=True)
-    return codes.getvalue()
+    Raises:
+        ValueError: if ``subwords`` is none of ``LEARNABLE``.
+    """
+    if subwords not in LEARNABLE:
+        raise ValueError(f"subwords must be one of {', '.join(LEARNABLE)}, but got {subwords!r}; choose one.")
+    return "subword-nmt" if subwords == "bpe" else subwords.partition(":")[0]
+
+
+def learn_subwords(subwords: str, lines: Iterable[list[str]], size: int) -> bytes:
+    """Learns subwords on training text.
+
+    Args:
+        subwords: ``bpe`` (subword-nmt), ``sentencepiece`` (its unigram model, also ``sentencepiece:unigram``),
+            ``sentencepiece:bpe`` or ``none``.
+        lines: the words of each line.
+        size: merges or pieces at most.
+
+    Returns:
+        The content of the file of the subwords; nothing for ``none``.
+
+    Raises:
+        ValueError: if ``size`` is below 1, ``subwords`` is unknown, or the text is too small to learn from.
+    """
+    kind, _, model_type = subwords.partition(":")
+    if kind_of(subwords) == "none":
+        return b""
+    if kind == "bpe":
+        return learn_codes(lines, size)
+    return learn_pieces((" ".join(words) for words in lines), size, model_type or "unigram")
 
 
 def _read_subwords(place: Path, path: Path, side: Mapping[str, Any]) -> bytes:
@@ -310,88 +312,34 @@ def _read_subwords(place: Path, path: Path, side: Mapping[str, Any]) -> bytes:
         raise FileNotFoundError(
             f"the {kind} {place}, which {path} names, do not exist; copy the file from the folder of the training data."
         )
-    content = _read_bounded(place, _LARGEST_SUBWORDS)
+    if (size := place.stat().st_size) > _LARGEST_SUBWORDS:
+        raise ValueError(f"{place} must have at most {_LARGEST_SUBWORDS:,} bytes, but has {size:,}; {_WAY_OUT}.")
+    content = place.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if digest != side["sha256"]:
-        raise TextPipelineError(
+        raise ValueError(
             f"the {kind} {place} must be those the model was trained with (sha256 {side['sha256'][:12]}...), but got "
             f"sha256 {digest[:12]}... ({len(content)} bytes); copy the file again from the folder of the training data."
         )
     return content
 
 
-def _read_bounded(path: Path, most: int) -> bytes:
-    size = path.stat().st_size
-    if size > most:
-        raise TextPipelineError(f"{path} must have at most {most} bytes, but has {size}; copy the file again.")
-    return path.read_bytes()
-
-
 def _read_settings(path: Path) -> dict[str, Any]:
     """The content of a settings file in the form of version 2."""
-    content = _read_bounded(path, _LARGEST_SETTINGS)
-    try:
-        stored = json.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise TextPipelineError(
-            f"{path} must be a JSON file, but reading it gave '{error}'; copy it again from the folder of the training "
-            "data."
-        ) from error
-    if not isinstance(stored, dict):
-        raise TextPipelineError(f"{path} must hold a JSON object, but got a {type(stored).__name__}; copy it again.")
-    version = stored.get("format_version")
-    if type(version) is not int or version not in (1, FORMAT_VERSION):
-        raise TextPipelineError(
-            f"{path} must have format_version 1 or {FORMAT_VERSION}, but got {version!r}; make it again with this "
-            "version of muse_plugin, or use the version that wrote it."
-        )
+    version, stored = read_settings(path, (1, FORMAT_VERSION), _WAY_OUT)
     if version == 1:
-        wanted = _VERSION_1
-        faults = _find_faults(stored, wanted, "", "bpe_codes")
-    else:
-        wanted = {**_VERSION_2, **{entry.name: type(entry.default) for entry in fields(LanguageSettings)[1:]}}
-        faults = _find_faults(stored, _VERSION_2, "", None)
-        for name in ("source", "target"):
-            side = stored.get(name)
-            if isinstance(side, dict):
-                faults += _find_side_faults(side, f"{name}.")
-    if faults:
-        raise TextPipelineError(
-            f"{path} must hold exactly {', '.join(wanted)}, but {'; '.join(faults)}; copy it again from the folder "
-            "of the training data."
-        )
-    if version == 1:
+        check_faults(path, find_faults(stored, _VERSION_1), _WAY_OUT)
         joint = {"file": stored["bpe_codes"], "sha256": stored["bpe_codes_sha256"]}
-        source, target = (
-            asdict(LanguageSettings(stored[name], lower_case=stored["lower_case"])) | joint
-            for name in ("source_lang", "target_lang")
-        )
-        return {"source": source, "target": target}
+        return {
+            side: asdict(LanguageSettings(stored[f"{side}_lang"], lower_case=stored["lower_case"])) | joint
+            for side in ("source", "target")
+        }
+    faults = find_faults(stored, dict.fromkeys(("source", "target"), dict))
+    for name in ("source", "target"):
+        if isinstance(side := stored.get(name), dict):
+            kinds: dict[str, Any] = {entry.name: type(entry.default) for entry in fields(LanguageSettings)[1:]}
+            kinds |= {"lang": str, "tokenizer": TOKENIZERS, "subwords": SUBWORDS}
+            kinds |= {} if side.get("subwords") == "none" else {"file": FileName, "sha256": str}
+            faults += find_faults(side, kinds, f"{name}.")
+    check_faults(path, faults, _WAY_OUT)
     return stored
-
-
-def _find_side_faults(side: dict[str, Any], prefix: str) -> list[str]:
-    kinds: dict[str, type] = {"lang": str}
-    kinds |= {entry.name: type(entry.default) for entry in fields(LanguageSettings)[1:]}
-    if side.get("subwords") != "none":
-        kinds |= {"file": str, "sha256": str}
-    faults = _find_faults(side, kinds, prefix, "file")
-    for name, choices in (("tokenizer", TOKENIZERS), ("subwords", SUBWORDS)):
-        if isinstance(side.get(name), str) and side[name] not in choices:
-            faults.append(f"'{prefix}{name}' must be one of {', '.join(choices)} but is {side[name]!r}")
-    return faults
-
-
-def _find_faults(stored: dict[str, Any], kinds: Mapping[str, type], prefix: str, file: Optional[str]) -> list[str]:
-    """Says what is missing, unknown or of a wrong kind, and whether the entry ``file`` names something elsewhere."""
-    faults = [f"'{prefix}{name}' is missing" for name in kinds if name not in stored]
-    faults += [f"'{prefix}{name}' is unknown" for name in stored if name not in kinds]
-    faults += [
-        f"'{prefix}{name}' must be {kind.__name__} but is {stored[name]!r}"
-        for name, kind in kinds.items()
-        if name in stored and type(stored[name]) is not kind
-    ]
-    name = stored.get(file) if file is not None else None
-    if isinstance(name, str) and (not name or name != Path(name).name or "\0" in name):
-        faults.append(f"'{prefix}{file}' must be a file name without folders but is {name!r}")
-    return faults

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.json_objects import check_faults, find_faults, read_settings
+from muse_plugin.files.lines import clean_line
 from muse_plugin.text.byte_pair_encoding import CODES_NAME, BytePairEncoding
 from muse_plugin.text.moses_words import HARMLESS, MosesWords
 from muse_plugin.text.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME, PieceRules, WordPieces
@@ -36,10 +37,7 @@ _NOT_STORED = {  # by version
     3: ("vocabulary_folder",),
 }
 _VOCABULARY_FIELDS: dict[str, type] = {"threshold": int, "size": int, "from": str}
-
-
-class TextSettingsError(ValueError):
-    """The settings of a data set are damaged, incomplete or of another version."""
+_WAY_OUT = "copy it again or prepare the data again"
 
 
 @functools.cache
@@ -115,7 +113,7 @@ class TextSettings:
 
     def __post_init__(self) -> None:
         if self.tokenizer not in TOKENIZERS:
-            raise TextSettingsError(
+            raise ValueError(
                 f"the tokenizer must be one of {', '.join(TOKENIZERS)}, but got {self.tokenizer!r}; choose one."
             )
 
@@ -135,7 +133,7 @@ class TextSettings:
 
     def _locate(self, what: str, name: str) -> Path:
         if self.vocabulary_folder is None:
-            raise TextSettingsError(
+            raise ValueError(
                 f"{what} need the folder of {name}, but these settings have none; load them from the folder of the "
                 "data, or give vocabulary_folder."
             )
@@ -211,7 +209,7 @@ def load_text_settings(folder: Union[str, Path]) -> TextSettings:
 
     Raises:
         FileNotFoundError: if it has no ``text.json``.
-        TextSettingsError: if the file is damaged, incomplete or of another format version.
+        ValueError: if the file is damaged, incomplete or of another format version.
     """
     path = Path(folder) / FILE_NAME
     if not path.is_file():
@@ -219,53 +217,16 @@ def load_text_settings(folder: Union[str, Path]) -> TextSettings:
             f"the settings of a data set are in {path}, but there is no such file; make the data with 'muse-plugin "
             f"prepare-text', or copy {FILE_NAME} from the folder of the training data."
         )
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise TextSettingsError(
-            f"{path} must be a JSON file, but reading it gave '{error}'; copy it again or prepare the data again."
-        ) from error
-    if not isinstance(content, dict):
-        raise TextSettingsError(
-            f"{path} must hold a JSON object, but got a {type(content).__name__}; prepare the data again."
-        )
-    version = content.pop("format_version", None)
-    if type(version) is not int or version not in FORMAT_VERSIONS:
-        raise TextSettingsError(
-            f"{path} must have format_version {' or '.join(map(str, FORMAT_VERSIONS))}, but got {version!r}; prepare "
-            "the data again with this version of muse_plugin, or use the version that wrote it."
-        )
-    faults = _find_faults(content, version)
-    if faults:
-        raise TextSettingsError(f"{path} must be as prepare-text wrote it, but {'; '.join(faults)}; copy it again.")
-    return TextSettings(**content, vocabulary_folder=Path(folder))
-
-
-def _find_faults(content: dict[str, Any], version: int) -> list[str]:
-    kinds = {
+    version, content = read_settings(path, FORMAT_VERSIONS, _WAY_OUT)
+    kinds: dict[str, Any] = {
         entry.name: entry.type if entry.type in (bool, str) else dict
         for entry in fields(TextSettings)
         if entry.name not in _NOT_STORED[version]
     }
-    faults = _compare_fields(content, kinds, "")
+    faults = find_faults(content, {**kinds, "tokenizer": FORMAT_VERSIONS[version]})
     if not faults:
         for name, split in content["splits"].items():
-            faults += _compare_fields(split, _SPLIT_FIELDS, f"splits.{name}.")
-        faults += _compare_fields(content["vocabulary"], _VOCABULARY_FIELDS, "vocabulary.")
-        known = FORMAT_VERSIONS[version]
-        if content["tokenizer"] not in known:
-            faults.append(f"'tokenizer' must be one of {', '.join(known)} but is {content['tokenizer']!r}")
-    return faults
-
-
-def _compare_fields(content: Any, kinds: Mapping[str, Any], prefix: str) -> list[str]:
-    if not isinstance(content, dict):
-        return [f"'{prefix[:-1]}' must be an object but is {content!r}"]
-    faults = [f"'{prefix}{name}' is missing" for name in kinds if name not in content]
-    faults += [f"'{prefix}{name}' is unknown" for name in content if name not in kinds]
-    faults += [
-        f"'{prefix}{name}' must be {kind.__name__} but is {content[name]!r}"
-        for name, kind in kinds.items()
-        if name in content and type(content[name]) is not kind
-    ]
-    return faults
+            faults += find_faults(split, _SPLIT_FIELDS, f"splits.{name}.")
+        faults += find_faults(content["vocabulary"], _VOCABULARY_FIELDS, "vocabulary.")
+    check_faults(path, faults, _WAY_OUT)
+    return TextSettings(**content, vocabulary_folder=Path(folder))

@@ -13,10 +13,10 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.analysis.attention_sites import CROSS, find_sites
-from muse_plugin.analysis.gates import GateRow, read_gates
+from muse_plugin.analysis.convolutions import GateRow, read_gates
 from muse_plugin.analysis.layers import SIDES
 from muse_plugin.analysis.load import MapObserver, read_corpus
-from muse_plugin.files.text_streams import clean_line
+from muse_plugin.files.lines import clean_line
 from muse_plugin.inference.translate import CHARACTERS_PER_TOKEN, Translator
 
 # A picture of more tokens cannot be read, and its weights are millions of numbers.
@@ -50,7 +50,7 @@ class Inspector:
 
         Args:
             path: a checkpoint, or a folder with one.
-            data: the folder of the dictionaries and the text pipeline; that of the checkpoint if None.
+            data: the folder of the dictionaries and the text pipeline; None: see ``Translator.load``.
             nbest: see the class.
             **settings: of ``Translator``.
 

@@ -6,48 +6,19 @@ import os
 import sys
 import threading
 import webbrowser
-from pathlib import Path
 
-from muse_plugin.checkpoints.locate import add_path_argument
-from muse_plugin.text.text_pipeline import FILE_NAME
 from muse_plugin.view.inspect import Inspector
-from muse_plugin.view.server import ADDRESS, ViewServer
+from muse_plugin.view.server import ViewServer
 from muse_plugin_command.flag_checks import check_positive
 
 _LAST_WAIT = 10.0  # seconds for a running translation after Ctrl-C
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of ``muse-plugin view`` on ``parser``."""
-    parser.description = (
-        f"Serve a page on {ADDRESS}, for this machine only: type a sentence, see its translations with their scores, "
-        "cross-attention and gates. Ctrl-C ends."
-    )
-    add_path_argument(parser)
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help=f"the folder of the dictionaries and {FILE_NAME} (default: the folder of the checkpoint)",
-    )
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 for any that is free (default: 8000)")
-    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
-    parser.add_argument("--nbest", type=int, help="translations shown of a sentence (default: as many as --beam)")
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-    parser.add_argument("--no-browser", action="store_true", help="show the address only, open no browser")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves the page until Ctrl-C; the body of ``muse-plugin view``.
 
     Args:
-        args: the flags declared by ``add_arguments``.
+        args: the parsed flags.
 
     Returns:
         0 after Ctrl-C, which is how the command ends; 130 if that came before the page was served.

@@ -6,6 +6,7 @@ import textwrap
 import torch
 from support import muse_models, sentence_models
 from support.helpers import REPOSITORY, assert_close
+from support.layers import run_layer
 
 from muse_plugin.models import layer_builder
 from muse_plugin.modules.feed_forward import FeedForward
@@ -21,14 +22,14 @@ def test_example_branch_decodes_step_by_step_as_in_one_pass():
     exec(textwrap.dedent(code), names)
     layer = ParallelLayer(8, {"running_mean": names["RunningMean"](8), "ffn": FeedForward(8, 16, torch.relu)}).eval()
     x = torch.randn(5, 2, 8)
-    whole, _ = layer(x, causal=True)
+    whole, _ = run_layer(layer, x, causal=True)
     cache = LayerCache()
-    steps = [layer(x[i : i + 1], cache=cache, causal=True)[0] for i in range(5)]
+    steps = [run_layer(layer, x[i : i + 1], cache=cache, causal=True)[0] for i in range(5)]
     assert_close(torch.cat(steps), whole, atol=1e-5)
     changed = x.clone()
     changed[3] += 1
-    assert torch.equal(layer(changed, causal=True)[0][:3], whole[:3])
-    assert not torch.equal(layer(changed, causal=True)[0][4], whole[4])
+    assert torch.equal(run_layer(layer, changed, causal=True)[0][:3], whole[:3])
+    assert not torch.equal(run_layer(layer, changed, causal=True)[0][4], whole[4])
 
 
 def test_example_line_adds_the_branch_to_translation_and_sentence_models(monkeypatch):

@@ -200,10 +200,7 @@ def check_command(words):
 
 
 def check_muse_plugin(words):
-    parser, subparsers = cli._build_parser()
-    name = next((word for word in words if not word.startswith("-")), "")
-    if name in cli.COMMANDS:
-        cli._load_module(cli.COMMANDS[name]).add_arguments(subparsers[name])
+    parser = cli.build_parser(next((word for word in words if not word.startswith("-")), ""))
     if not {"--help", "-h", "--version"}.intersection(words):
         parser.parse_args(words)
 
@@ -289,10 +286,7 @@ def list_options(parser):
 def list_known_flags(program, command):
     """Returns the flags that a program knows, with those of the model, task, criterion ... that the command names."""
     if program.startswith("muse-plugin "):
-        _, subparsers = cli._build_parser()
-        name = program.split()[1]
-        cli._load_module(cli.COMMANDS[name]).add_arguments(subparsers[name])
-        return list_options(subparsers[name])
+        return list_options(cli.build_parser(program.split()[1]))
     from fairseq import models, registry, tasks
     from fairseq.dataclass.utils import gen_parser_from_dataclass
 

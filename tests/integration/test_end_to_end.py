@@ -3,9 +3,8 @@
 import json
 
 import pytest
-from support.fairseq_commands import SMALL, generate, run, train
+from support.fairseq_commands import SMALL, generate, train
 
-from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin_command import cli
 
 GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist nicht da.", "Ich sehe den Bahnhof nicht.", "Wo ist der Zug?"] * 6
@@ -15,27 +14,34 @@ TEXTS = [f"{label}\tthis {word} was {word} {n}" for n in range(12) for label, wo
 
 @pytest.fixture
 def text(tmp_path):
-    """Raw sentences made into subwords and binarised; returns the folder."""
-    pipeline = TextPipeline.learn("de", "en", GERMAN, ENGLISH, size=60)
-    folder = tmp_path / "data"
-    pipeline.save(folder)
-    for lang, encode, lines in (("de", pipeline.encode_source, GERMAN), ("en", pipeline.encode_target, ENGLISH)):
-        for split in ("train", "valid", "test"):
-            (tmp_path / f"{split}.{lang}").write_text("".join(f"{encode(line)}\n" for line in lines))
-    prefixes = [f"--{split}pref={tmp_path / split}" for split in ("train", "valid", "test")]
-    words = ["-s", "de", "-t", "en", "--destdir", folder, "--joined-dictionary", "--workers", 1]
-    run("preprocess", *prefixes, *words)
-    return folder
+    """Raw sentences prepared by the command; returns the folder."""
+    for lang, lines in (("de", GERMAN), ("en", ENGLISH)):
+        (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in lines))
+    words = ["prepare-translation", "--source-lang", "de", "--target-lang", "en", "--subwords", "sentencepiece:60"]
+    words += [part for split in ("train", "valid", "test") for part in (f"--{split}", str(tmp_path / "text"))]
+    assert cli.main([*words, "--output", str(tmp_path / "data")]) == 0
+    return tmp_path / "data"
 
 
 def test_raw_text_is_trained_on_averaged_and_translated(text, tmp_path):
     train(text, tmp_path / "run", "muse", *SMALL, "--max-epoch", 3, "--task", "translation")
-    average = text / "checkpoint_avg.pt"
+    average = tmp_path / "run" / "checkpoint_avg.pt"
     words = ["average", "--inputs", tmp_path / "run", "--num-epoch-checkpoints", 2, "--output", average]
     assert cli.main([*map(str, words)]) == 0
-    assert sorted(generate(text, average)) == list(range(len(GERMAN)))
+    hypotheses = generate(text, average, "--remove-bpe", "sentencepiece")
+    assert sorted(hypotheses) == list(range(len(GERMAN)))
+    assert not any("\u2581" in hypothesis for hypothesis in hypotheses.values())
     (tmp_path / "in.txt").write_text("Wo ist der Zug?\n\nDer Bahnhof ist nicht da.\n")
-    words = ["translate", "--path", text, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--cpu"]
+    words = [
+        "translate",
+        "--path",
+        tmp_path / "run",
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.txt",
+        "--cpu",
+    ]
     assert cli.main([*map(str, words)]) == 0
     first, second, third, rest = (tmp_path / "out.txt").read_text().split("\n")
     assert (second, rest) == ("", "")

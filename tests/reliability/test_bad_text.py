@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from support.lines import answer_lines
 from support.translation_models import GERMAN, save_translation_model
 
-from muse_plugin.files import text_streams
-from muse_plugin.files.text_streams import clean_line, iterate_lines
+from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.inference.predict import Predictor
 from muse_plugin.inference.translate import Translator
 from muse_plugin_command import cli
@@ -291,25 +290,25 @@ def test_lines_of_100_000_characters_through_the_commands(request, tmp_path, cap
     ids=["longest", "too_long", "far_too_long", "last", "two_bytes", "half_a_character"],
 )
 def test_of_a_line_beyond_the_limit_the_beginning_is_read(monkeypatch, caplog, content, lines, cut):
-    monkeypatch.setattr(text_streams, "LONGEST_LINE", 16)
+    monkeypatch.setattr("muse_plugin.files.lines.LONGEST_LINE", 16)
     with caplog.at_level(logging.WARNING):
-        assert list(iterate_lines(io.BytesIO(content))) == [(line, True) for line in lines]
+        assert list(iterate_stream(io.BytesIO(content))) == [(line, True) for line in lines]
     assert [int(n) for n in re.findall(r"line (\d+) is longer than 16 bytes; only its", caplog.text)] == cut
 
 
 def test_bad_bytes_of_a_cut_line_are_still_reported(monkeypatch):
-    monkeypatch.setattr(text_streams, "LONGEST_LINE", 16)
+    monkeypatch.setattr("muse_plugin.files.lines.LONGEST_LINE", 16)
     content = b"a\xff" + "ä".encode() * 20 + b"\nb\n"
-    assert list(iterate_lines(io.BytesIO(content))) == [("a\ufffd" + "ä" * 7, False), ("b", True)]
+    assert list(iterate_stream(io.BytesIO(content))) == [("a\ufffd" + "ä" * 7, False), ("b", True)]
 
 
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=60) | lines_of_bytes.map(b"\n".join))
 def test_a_limit_on_lines_changes_neither_their_number_nor_the_short_ones(content):
-    whole = list(iterate_lines(io.BytesIO(content)))
+    whole = list(iterate_stream(io.BytesIO(content)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text_streams, "LONGEST_LINE", 8)
-        limited = list(iterate_lines(io.BytesIO(content)))
+        patch.setattr("muse_plugin.files.lines.LONGEST_LINE", 8)
+        limited = list(iterate_stream(io.BytesIO(content)))
     assert len(limited) == len(whole)
     for cut, raw, line in zip(limited, content.split(b"\n"), whole, strict=False):
         assert cut == line if len(raw) < 8 else line[0].startswith(cut[0].rstrip("\ufffd")), (cut, line)

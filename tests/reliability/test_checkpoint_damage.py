@@ -18,8 +18,8 @@ from support.fairseq_commands import SMALL, make_data, train
 from support.helpers import assert_close, save_checkpoint
 
 from muse_plugin import fairseq_repairs
-from muse_plugin.checkpoints.locate import find_damage, find_newest_whole
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.checkpoints.whole_checkpoints import find_damage, find_newest_whole
 
 fairseq_repairs.apply()
 

@@ -12,7 +12,7 @@ from support.helpers import assert_close, save_checkpoint
 from muse_plugin.checkpoints import averaging
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.evaluation import evaluate
-from muse_plugin.files import text_files
+from muse_plugin.files import lines
 from muse_plugin_command import cli
 
 COMPLAINT = "checkpoints must not vanish while they are averaged, but {} is gone, perhaps removed by a training with "
@@ -148,14 +148,14 @@ def test_evaluate_names_a_file_that_vanishes_and_writes_no_scores(name, moment, 
     if moment == "before":
         (texts / name).unlink()
     else:
-        original = text_files._iterate_bytes
+        original = lines._iterate_bytes
 
         def iterate(path):
             if path.name == name:
                 path.unlink()
             return original(path)
 
-        monkeypatch.setattr(text_files, "_iterate_bytes", iterate)
+        monkeypatch.setattr("muse_plugin.files.lines._iterate_bytes", iterate)
     assert run_evaluate(texts) == 2
     error = capsys.readouterr().err
     assert error.startswith("muse-plugin evaluate: error: ")

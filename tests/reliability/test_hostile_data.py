@@ -10,9 +10,9 @@ from support.helpers import REPOSITORY
 from support.memory_limit import limited_memory
 from support.sentence_models import write_data
 
-from muse_plugin.checkpoints.locate import find_newest_whole
+from muse_plugin.checkpoints.whole_checkpoints import find_newest_whole
 from muse_plugin.fairseq_repairs import checkpoint_bombs
-from muse_plugin.files import text_files
+from muse_plugin.files.lines import iterate_lines, read_lines
 from muse_plugin.matching.cache_writer import check_folder
 from muse_plugin.tasks.sentences.columns import load_column
 from muse_plugin.text.text_pipeline import TextPipeline
@@ -32,19 +32,19 @@ def test_labelled_text_without_line_ends_does_not_fill_the_memory(tmp_path, pack
     (tmp_path / "a.gz").write_bytes(packed_line)
     with (
         limited_memory(),
-        pytest.raises(ValueError, match=r"at most 33,554,432 bytes, but line 1 of .*a\.gz has"),
+        pytest.raises(ValueError, match=r"at most 4,194,304 bytes, but line 1 of .*a\.gz has"),
     ):
-        next(text_files.iterate_lines(tmp_path / "a.gz", "--train"))
+        next(iterate_lines(tmp_path / "a.gz", "--train"))
 
 
 def test_text_to_score_that_unpacks_to_more_than_the_limit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "LONGEST_TEXT", 100)
+    monkeypatch.setattr("muse_plugin.files.lines.LONGEST_TEXT", 100)
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"a\n" * 50))
-    assert len(text_files.read_lines(tmp_path / "a.gz", "--references")) == 50
+    assert len(read_lines(tmp_path / "a.gz", "--references")) == 50
     for content in (b"a\n" * 51, b"a" * 101):
         (tmp_path / "a.gz").write_bytes(gzip.compress(content))
         with pytest.raises(ValueError, match=r"at most 100 characters, but .*a\.gz has more when unpacked"):
-            text_files.read_lines(tmp_path / "a.gz", "--references")
+            read_lines(tmp_path / "a.gz", "--references")
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"9" * 5000 + b"}", b"\xff"])

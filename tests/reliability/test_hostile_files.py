@@ -31,7 +31,6 @@ from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.preparation import corpus_formats
 from muse_plugin.preparation.corpus_formats import parse_format
 from muse_plugin.preparation.vocabulary import load_dictionary
-from muse_plugin.pretrained import word_vectors
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.pretrained.word_vectors import read_word_vectors
 from muse_plugin.text.byte_pair_encoding import BytePairEncoding
@@ -627,12 +626,12 @@ def packed_line():
 
 def test_word_vectors_without_line_ends_do_not_fill_the_memory(tmp_path, packed_line):
     (tmp_path / "v.gz").write_bytes(packed_line)
-    with limited_memory(), pytest.raises(ValueError, match=r"at most 1,048,576 bytes, but line 1 of .*v\.gz has more"):
+    with limited_memory(), pytest.raises(ValueError, match=r"at most 4,194,304 bytes, but line 1 of .*v\.gz has more"):
         read_word_vectors(tmp_path / "v.gz", {"a": 0})
 
 
 def test_the_longest_row_of_word_vectors_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(word_vectors, "_LONGEST_LINE", 8)
+    monkeypatch.setattr("muse_plugin.files.lines.LONGEST_LINE", 8)
     (tmp_path / "v").write_text("a 1 2 3\nb 1 2 3\n")
     assert read_word_vectors(tmp_path / "v", {"b": 0}).vectors.tolist() == [[1, 2, 3]]
 

@@ -12,6 +12,8 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
+from muse_plugin_command import cli
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / "muse_plugin"
 
@@ -109,6 +111,11 @@ def run_command(
     return subprocess.run(
         command, cwd=cwd, env=env, input=input, capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+def parse_flags(name: str, *words: object) -> argparse.Namespace:
+    """The flags of a sub-command as its ``run`` gets them."""
+    return cli.build_parser(name).parse_args([name, *map(str, words)])
 
 
 # Of the machine, not of a recipe.

@@ -95,8 +95,10 @@ def make_task(
         "outputs": outputs,
         "pairs": False,
         "vector_size": 0,
+        "labels": [f"label_{number}" for number in range(outputs)],
+        "has_heads": None,
         "loads_checkpoint": False,
-        "cfg": SimpleNamespace(max_words=max_words),
+        "max_words": max_words,
         "source_dictionary": make_dictionary(SYMBOLS),
         "character_dictionary": make_dictionary(CHARACTERS) if characters else None,
     }

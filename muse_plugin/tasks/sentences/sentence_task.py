@@ -4,7 +4,7 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,15 +15,12 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask
 from omegaconf import MISSING, DictConfig, open_dict
 
+from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.sentences import ModelOfSentences
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
 
 logger = logging.getLogger(__name__)
-
-
-def flag(default: Any, help: str) -> Any:
-    """A field of a fairseq config: its default and its line in ``--help``."""
-    return field(default=default, metadata={"help": help})
 
 
 @dataclass
@@ -55,14 +52,7 @@ class EncodedTexts:
 class SentenceTask(FairseqTask):
     """Reads sentences or pairs; subclasses say what is predicted.
 
-    Attributes:
-        predicts: "label", "number" or "tags".
-        labels: names of the classes or tags, in the order of the model's outputs; empty for numbers.
-        outputs: number of outputs of the model.
-        pairs: whether the input is two sentences.
-        vector_size: width of inputs that are vectors; 0 for words.
-        has_heads: whether the model that was built pools by heads that attend to words; None before there is one.
-        loads_checkpoint: whether the model is built for a checkpoint, which brings its word vectors.
+    Its attributes are those that models and criterions ask for: ``TaskOfSentences``.
     """
 
     predicts = "label"
@@ -75,6 +65,7 @@ class SentenceTask(FairseqTask):
         super().__init__(cfg)
         if cfg.max_words < 1:
             raise ValueError(f"--max-words must be at least 1, but got {cfg.max_words}.")
+        self.max_words: int = cfg.max_words
         self.folder = Path(cfg.data)
         self.dictionary = _load_dictionary(self.folder / "input0")
         self.pairs = (self.folder / "input1").is_dir()
@@ -138,27 +129,36 @@ class SentenceTask(FairseqTask):
         """What is to be predicted of a split, as ``SentenceDataset`` wants it."""
         raise NotImplementedError
 
-    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> SentenceDataset:
+    def load_dataset(
+        self,
+        split: str,
+        combine: bool = False,
+        *,
+        max_words: Optional[int] = None,
+        long_texts: Optional[str] = None,
+        **kwargs: Any,
+    ) -> SentenceDataset:
         """Loads a split.
 
         Args:
             split: its name; ``train`` is shuffled.
             combine: not used.
+            max_words: longest text, in words, instead of ``--max-words``.
+            long_texts: what happens to longer ones, instead of ``--long-texts``.
             **kwargs: not used.
 
         Raises:
             FileNotFoundError: if it is not there.
             ValueError: if its parts do not fit each other, or a text is too long and such are refused.
         """
+        longest, refuse = max_words or self.max_words, (long_texts or str(self.cfg.long_texts)) == "refuse"
         columns = []
         for number in range(2 if self.pairs else 1):
             characters = None
             if self.character_dictionary is not None:
                 characters = self.folder / f"characters{number}", self.character_dictionary
-            columns.append(
-                Texts(self.folder / f"input{number}", split, self.dictionary, characters, self.cfg.max_words)
-            )
-            self._report_long_texts(columns[-1], split)
+            columns.append(Texts(self.folder / f"input{number}", split, self.dictionary, characters, longest))
+            _report_long_texts(columns[-1], split, longest, refuse)
         if len(columns) == 2 and len(columns[0]) != len(columns[1]):
             raise ValueError(
                 f"pairs must have two texts, but split {split} has {len(columns[0])} in input0 and {len(columns[1])} "
@@ -174,21 +174,6 @@ class SentenceTask(FairseqTask):
         logger.info(f"{split}: {len(dataset):,} {'pairs' if self.pairs else 'sentences'}")
         self.datasets[split] = dataset
         return dataset
-
-    def _report_long_texts(self, texts: Texts, split: str) -> None:
-        longer = np.flatnonzero(texts.lengths > self.cfg.max_words)
-        if len(longer) == 0:
-            return
-        if str(self.cfg.long_texts) == "refuse":
-            raise ValueError(
-                f"--long-texts refuse allows {self.cfg.max_words} words, but {len(longer)} texts of "
-                f"{texts.folder / split} are longer, the first is line {longer[0] + 1} with "
-                f"{texts.lengths[longer[0]]}; raise --max-words, or truncate."
-            )
-        share = 100 * len(longer) / len(texts)
-        logger.warning(
-            f"{split}: {len(longer):,} texts ({share:.1f} %) are longer than {self.cfg.max_words} words and truncated"
-        )
 
     def encode(self, words: Sequence[str]) -> Sentence:
         """Ids of words, and of their characters where the data have characters."""
@@ -210,10 +195,10 @@ class SentenceTask(FairseqTask):
         """Batches of sentences in memory.
 
         Args:
-            src_tokens: the texts of each item, one or two, from ``encode``.
+            src_tokens: the texts of each item, one or two, from ``encode``; one of a pair alone, too.
             src_lengths: not needed.
         """
-        columns = [EncodedTexts([item[number] for item in src_tokens]) for number in range(2 if self.pairs else 1)]
+        columns = [EncodedTexts(list(column)) for column in zip(*src_tokens, strict=True)]
         padding = None if self.character_dictionary is None else self.character_dictionary.pad()
         return SentenceDataset(columns, self.dictionary.pad(), padding)
 
@@ -221,10 +206,9 @@ class SentenceTask(FairseqTask):
         """Builds the model; what it needs is read from files only if there is no checkpoint that has it."""
         self.loads_checkpoint = from_checkpoint
         model = super().build_model(cfg, from_checkpoint)
-        self.has_heads = getattr(getattr(model, "pooling", None), "has_heads", False)
-        kept = getattr(model, "kept_flags", {})
+        self.has_heads = isinstance(model, ModelOfSentences) and model.has_heads
         with open_dict(cfg) if isinstance(cfg, DictConfig) else nullcontext():
-            for name, value in kept.items():
+            for name, value in model.remembered.items() if isinstance(model, ModelOfSentences) else ():
                 setattr(cfg, name, value)
         return model
 
@@ -255,6 +239,20 @@ class SentenceTask(FairseqTask):
     def target_dictionary(self) -> Optional[Dictionary]:
         """Of labels or tags."""
         return self.label_dictionary
+
+
+def _report_long_texts(texts: Texts, split: str, longest: int, refuse: bool) -> None:
+    longer = np.flatnonzero(texts.lengths > longest)
+    if len(longer) == 0:
+        return
+    if refuse:
+        raise ValueError(
+            f"--long-texts refuse allows {longest} words, but {len(longer)} texts of {texts.folder / split} are "
+            f"longer, the first is line {longer[0] + 1} with {texts.lengths[longer[0]]}; raise --max-words, or "
+            "truncate."
+        )
+    share = 100 * len(longer) / len(texts)
+    logger.warning(f"{split}: {len(longer):,} texts ({share:.1f} %) are longer than {longest} words and truncated")
 
 
 def _load_dictionary(folder: Path) -> Dictionary:

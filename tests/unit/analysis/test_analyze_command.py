@@ -10,14 +10,14 @@ from support.helpers import assert_close
 
 from muse_plugin.analysis import analyze_bert, report
 from muse_plugin.analysis.analyze_model import analyze
-from muse_plugin.analysis.attention_sites import find_sites
-from muse_plugin.analysis.subject import (
+from muse_plugin.analysis.analyzed_model import (
     Batches,
     choose_sentences,
     choose_shown_sentence,
-    load_subject,
+    load_model,
     name_words,
 )
+from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin_command import cli
 
 ALL = ["gates", "kernels", "attention", "allocation", "directions", "words", "pooling"]
@@ -103,8 +103,8 @@ def test_numbers_do_not_depend_on_batches_and_are_those_of_both_models(compared,
     rows = {(row["model"], row["side"], row["layer"], row["head"]): row
             for row in read_table(compared / "attention_distance.csv")}  # fmt: skip
     for name, folder in (("MUSE <1>", shop.muse), ("Transformer", shop.transformer)):
-        subject = load_subject(folder, "valid", name=name, cpu=True)
-        found = analyze(subject, ["attention"], 12, 3, max_tokens=1)  # sentence by sentence
+        analyzed = load_model(folder, "valid", name=name, cpu=True)
+        found = analyze(analyzed, ["attention"], 12, 3, max_tokens=1)  # sentence by sentence
         assert len(found.rows["heads"]) == 24
         for row in found.rows["heads"]:
             written = rows[name, row.side, str(row.layer), str(row.head)]
@@ -114,20 +114,20 @@ def test_numbers_do_not_depend_on_batches_and_are_those_of_both_models(compared,
 
 
 def test_sentences_are_spread_over_the_split_and_batched_by_length(shop):
-    subject = load_subject(shop.muse, "valid", cpu=True)
-    assert choose_sentences(subject, 1) == [0]
-    assert choose_sentences(subject, 3) == [0, 12, 24]
-    assert choose_sentences(subject, 99) == list(range(25))
-    batches = Batches(subject, range(25), max_tokens=30)
+    analyzed = load_model(shop.muse, "valid", cpu=True)
+    assert choose_sentences(analyzed, 1) == [0]
+    assert choose_sentences(analyzed, 3) == [0, 12, 24]
+    assert choose_sentences(analyzed, 99) == list(range(25))
+    batches = Batches(analyzed, range(25), max_tokens=30)
     assert sorted(index for group in batches.groups for index in group) == list(range(25))
-    lengths = [max(subject.dataset.num_tokens(index) for index in group) for group in batches.groups]
+    lengths = [max(analyzed.dataset.num_tokens(index) for index in group) for group in batches.groups]
     assert lengths == sorted(lengths)
     assert all(len(group) * length <= 30 for group, length in zip(batches.groups, lengths, strict=True))
     assert len(batches) < 25
     assert sum(len(batch["src_tokens"]) for batch in batches) == 25
-    chosen = choose_shown_sentence(subject, range(25), None)
-    assert subject.dataset.num_tokens(chosen) == max(subject.dataset.num_tokens(i) for i in range(25))
-    assert choose_shown_sentence(subject, range(25), 4) == 3
+    chosen = choose_shown_sentence(analyzed, range(25), None)
+    assert analyzed.dataset.num_tokens(chosen) == max(analyzed.dataset.num_tokens(i) for i in range(25))
+    assert choose_shown_sentence(analyzed, range(25), 4) == 3
 
 
 def test_models_of_one_name_are_numbered(shop, tmp_path, capsys, undrawn):
@@ -178,8 +178,8 @@ def test_all_sentence_models_with_attention_are_read(shop, tmp_path, model):
         flags[1] = "head_wise_match"
         arch = "head_wise_match_transformer" if model == "head_wise_match" else model
         folder = shop.save_checkpoint(tmp_path / "model", shop.paired, arch, *flags, "--match-dim=4")
-    subject = load_subject(folder, "valid", cpu=True)
-    found = analyze(subject, ["attention", "kernels"], 9)
+    analyzed = load_model(folder, "valid", cpu=True)
+    found = analyze(analyzed, ["attention", "kernels"], 9)
     sides = {"forward", "backward"} if model == "distance" else {"encoder"}
     assert {row.side for row in found.rows["heads"]} == sides
     assert bool(found.rows["kernels"]) == ("muse" in model)
@@ -187,14 +187,14 @@ def test_all_sentence_models_with_attention_are_read(shop, tmp_path, model):
     assert found.rows["concentration"]
     first = [row for row in found.rows["concentration"] if row.layer == 1 and row.side in ("encoder", "forward")]
     assert sum(row.sentences for row in first) == 9 * texts
-    (inputs,) = Batches(subject, [0])
-    words, target = name_words(subject, inputs)
+    (inputs,) = Batches(analyzed, [0])
+    words, target = name_words(analyzed, inputs)
     assert target == []
     assert {row.key_word for row in found.rows["maps"]} <= set(words) | {
         "[CLS]",
         *" ".join(shop.make_lines(99)).split(),
     }
-    assert len(find_sites(subject.model)) == 2
+    assert len(find_sites(analyzed.model)) == 2
 
 
 # ---- BERT -----------------------------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ from support import muse_models, sentence_models
 from support.helpers import assert_close
 from support.reference import make_dictionary
 
-from muse_plugin.analysis import attended_words, head_similarity, report, shaded_document, word_weights
-from muse_plugin.analysis.attended_words import AttendedRow, ClassRow
+from muse_plugin.analysis import attended_words, head_similarity, report, shaded_document
+from muse_plugin.analysis.analyzed_model import choose_sentences, load_model
+from muse_plugin.analysis.attended_words import AttendedRow, ClassRow, WordWeightRow
 from muse_plugin.analysis.pooled_attention import (
     HeadSimilarity,
     Uses,
@@ -26,8 +27,6 @@ from muse_plugin.analysis.pooled_attention import (
 )
 from muse_plugin.analysis.report import format_csv
 from muse_plugin.analysis.shaded_document import Place, ShadedRow
-from muse_plugin.analysis.subject import choose_sentences, load_subject
-from muse_plugin.analysis.word_weights import WordWeightRow
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import penalize
 from muse_plugin_command import cli
@@ -124,7 +123,7 @@ def test_chosen_words_are_those_whose_means_are_furthest_apart():
 
 
 def test_distributions_have_a_row_for_each_document_with_the_word():
-    rows = word_weights.read_word_weights("M", ["x", "y", "z"], USES, DICTIONARY, [B, D])
+    rows = attended_words.read_word_weights("M", ["x", "y", "z"], USES, DICTIONARY, [B, D])
     assert [row[:6] for row in rows] == [
         ("M", DICTIONARY[B], "x", 1, 1, 1), ("M", DICTIONARY[B], "x", 2, 1, 3), ("M", DICTIONARY[B], "x", 3, 1, 1),
         ("M", DICTIONARY[B], "y", 4, 1, 1), ("M", DICTIONARY[B], "y", 5, 1, 1), ("M", DICTIONARY[D], "y", 5, 1, 1),
@@ -136,24 +135,24 @@ def test_distributions_have_a_row_for_each_document_with_the_word():
 # ---- against the attention itself -----------------------------------------------------------------------------------
 
 
-def attend_alone(subject, index):
+def attend_alone(analyzed, index):
     """(words, weights, vectors) of each text of a document, from the parts of the pooling: without padding or batch."""
-    (part,) = subject.model.pooling.parts
-    for text in subject.dataset[index]["texts"]:
+    (part,) = analyzed.model.pooling.parts
+    for text in analyzed.dataset[index]["texts"]:
         tokens, lengths = text.tokens[None], torch.tensor([len(text.tokens)])
         with torch.no_grad():
-            words, sizes, _ = subject.model.embed(tokens, lengths)
-            states = subject.model.encoder(words, sizes, None)
+            words, sizes, _ = analyzed.model.embed(tokens, lengths)
+            states = analyzed.model.encoder(words, sizes, None)
             weights = torch.softmax(part.score(states, None, words)[0], dim=0).t()  # (m, T)
-        yield [subject.task.source_dictionary[token] for token in text.tokens], weights, weights @ states[0]
+        yield [analyzed.task.source_dictionary[token] for token in text.tokens], weights, weights @ states[0]
 
 
-def tabulate(subject, indices):
+def tabulate(analyzed, indices):
     """(label, word) -> what it is given in each document: (weight, ratio, count)."""
-    table, sizes = {}, dict.fromkeys(subject.task.labels, 0)
+    table, sizes = {}, dict.fromkeys(analyzed.task.labels, 0)
     for index in indices:
-        label = subject.task.labels[int(subject.dataset.targets[index])]
-        for words, weights, _ in attend_alone(subject, index):
+        label = analyzed.task.labels[int(analyzed.dataset.targets[index])]
+        for words, weights, _ in attend_alone(analyzed, index):
             sizes[label] += 1
             for word in set(words):
                 places = [place for place, other in enumerate(words) if other == word]
@@ -166,11 +165,11 @@ def tabulate(subject, indices):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("max_tokens", [1, 60])
 def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_tokens):
-    subject = load_subject(getattr(shop, name), "valid", cpu=True)
-    chosen = choose_sentences(subject, 9)
-    pooled = read_pooling(subject, chosen, max_tokens)
-    table, sizes = tabulate(subject, chosen)
-    classes, dictionary = list_classes(subject), subject.task.source_dictionary
+    analyzed = load_model(getattr(shop, name), "valid", cpu=True)
+    chosen = choose_sentences(analyzed, 9)
+    pooled = read_pooling(analyzed, chosen, max_tokens)
+    table, sizes = tabulate(analyzed, chosen)
+    classes, dictionary = list_classes(analyzed), analyzed.task.source_dictionary
     assert dict(zip(classes, pooled.class_sizes, strict=True)) == sizes
     means = average_by_class(pooled.uses, len(classes), len(dictionary))
     rows = attended_words.rank_words("M", classes, means, dictionary, 99, 1)
@@ -184,10 +183,10 @@ def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_toke
         weights = [row.weight for row in rows if row.label == label]
         assert weights == sorted(weights, reverse=True)
     words = [dictionary.index(row.word) for row in rows[:2]]
-    alone = {index: list(attend_alone(subject, index)) for index in chosen}
-    for row in word_weights.read_word_weights("M", classes, pooled.uses, dictionary, words):
+    alone = {index: list(attend_alone(analyzed, index)) for index in chosen}
+    for row in attended_words.read_word_weights("M", classes, pooled.uses, dictionary, words):
         texts = alone[row.document - 1]
-        assert row.label == subject.task.labels[int(subject.dataset.targets[row.document - 1])]
+        assert row.label == analyzed.task.labels[int(analyzed.dataset.targets[row.document - 1])]
         read, weights, _ = texts[row.text - 1]
         assert row.occurrences == read.count(row.word)
         given = sum(weights[:, place].mean() for place, other in enumerate(read) if other == row.word)
@@ -196,25 +195,25 @@ def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_toke
 
 
 def test_documents_are_as_long_as_the_task_reads_them(shop):
-    subject = load_subject(shop.lama, "valid", cpu=True)  # --max-words 6
-    places = range(len(subject.dataset))
+    analyzed = load_model(shop.lama, "valid", cpu=True)  # --max-words 6
+    places = range(len(analyzed.dataset))
     lines = [line.split() for line in shop.make_lines(21)]
     assert max(map(len, lines)) == 9
-    uses = read_pooling(subject, places).uses
+    uses = read_pooling(analyzed, places).uses
     for place in places:
         own = uses.documents == place
         assert int(uses.counts[own].sum()) == min(6, len(lines[place]))
         assert float(uses.weights[own].sum()) == pytest.approx(1, abs=1e-5)  # float32 weights of six words
-        words = {subject.task.source_dictionary[word] for word in uses.words[own].tolist()}
+        words = {analyzed.task.source_dictionary[word] for word in uses.words[own].tolist()}
         assert words == set(lines[place][:6])
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_similarity_of_heads_is_that_of_penalties_and_of_slow_loops(shop, name):
-    subject = load_subject(getattr(shop, name), "valid", cpu=True)
-    found = [pair for index in range(7) for pair in attend_alone(subject, index)]
-    rows = head_similarity.read_similarity("M", read_pooling(subject, range(7)).similarity)
-    heads = count_heads(subject.model)
+    analyzed = load_model(getattr(shop, name), "valid", cpu=True)
+    found = [pair for index in range(7) for pair in attend_alone(analyzed, index)]
+    rows = head_similarity.read_similarity("M", read_pooling(analyzed, range(7)).similarity)
+    heads = count_heads(analyzed.model)
     assert [row[1:3] for row in rows] == [(i, j) for i in range(heads) for j in range(heads)]
     for row in rows:
         for column, which in (("weight_cosine", 1), ("vector_cosine", 2)):
@@ -238,9 +237,9 @@ def test_heads_that_do_the_same_have_cosine_one_and_those_that_share_no_word_zer
     similarity = HeadSimilarity(3)
     weights = torch.tensor([[[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]])
     similarity.add(Heads(weights, torch.tensor([[[2.0, 0.0], [4.0, 0.0], [-1.0, 0.0]]])))
-    assert_close(similarity.weight_cosines, torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]]).double(), atol=1e-9)
-    assert_close(similarity.vector_cosines, torch.tensor([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]).double(), atol=1e-9)
-    assert_close(similarity.overlaps, torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 0.25]]).double(), atol=1e-9)
+    assert_close(similarity.means()[0], torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]]).double(), atol=1e-9)
+    assert_close(similarity.means()[1], torch.tensor([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]).double(), atol=1e-9)
+    assert_close(similarity.means()[2], torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 0.25]]).double(), atol=1e-9)
 
 
 def test_a_single_head_is_like_none():
@@ -269,7 +268,7 @@ def test_words_are_drawn_in_a_panel_for_each_class(tmp_path, drawn):
     sizes = [ClassRow("M", "x", 3), ClassRow("M", "y", 1), ClassRow("M", "$z", 0)]
     rows = [AttendedRow("M", "x", 1, "good$", 0.5, 1.5, 3, 4), AttendedRow("M", "x", 2, "plot", 0.2, 0.8, 2, 2)]
     rows.append(AttendedRow("M", "y", 1, "bad", 0.25, 3.0, 1, 1))
-    (result,) = attended_words.make_results(rows, sizes, 1)
+    (result,) = attended_words.make_results(rows, [], sizes, 1)
     assert result.name == "attended_words"
     assert "at least 1." in result.text
     result.draw(tmp_path / "a.png")
@@ -287,7 +286,7 @@ def test_words_are_drawn_in_a_panel_for_each_class(tmp_path, drawn):
 def test_ratios_are_drawn_from_one(tmp_path, drawn):
     sizes = [ClassRow("M", label, 2) for label in "vwxyz"]
     rows = [AttendedRow("M", "v", 1, "good", 0.5, 1.5, 2, 2), AttendedRow("M", "v", 2, "plot", 0.2, 0.75, 2, 2)]
-    (result,) = attended_words.make_results(rows, sizes, 2, "ratio")
+    (result,) = attended_words.make_results(rows, [], sizes, 2, "ratio")
     result.draw(tmp_path / "a.svg")
     assert [(bar.get_x(), bar.get_width()) for bar in drawn[0].axes[0].patches] == [(1, 0.5), (1, -0.25)]
     assert drawn[0].get_supxlabel() == "mean weight of the word relative to equal weights (1: equal)"
@@ -299,7 +298,7 @@ def test_distributions_are_drawn_as_points_and_boxes(tmp_path, drawn):
     rows = [WordWeightRow("M", "good$", "x", n, 1, 1, value, 2 * value) for n, value in enumerate(values, start=1)]
     rows += [WordWeightRow("M", "good$", "z", 9, 1, 1, 0.7, 1.4), WordWeightRow("M", "plot", "y", 9, 1, 1, 0.6, 1.2)]
     sizes = [ClassRow("M", label, 9) for label in "xyz"]
-    (result,) = word_weights.make_results(rows, sizes)
+    (result,) = attended_words.make_results([], rows, sizes, 2)
     assert result.name == "word_weights"
     result.draw(tmp_path / "a.png")
     first, second = drawn[0].axes
@@ -319,7 +318,7 @@ def test_distributions_are_drawn_as_points_and_boxes(tmp_path, drawn):
     assert first.get_xlim()[0] == 0
     assert first.get_ylabel() == "class"
     assert drawn[0].get_supxlabel() == "weight of the word in a document (0 to 1)"
-    word_weights.make_results(rows, sizes, "ratio")[0].draw(tmp_path / "b.svg")
+    attended_words.make_results([], rows, sizes, 2, "ratio")[0].draw(tmp_path / "b.svg")
     assert np.asarray(drawn[1].axes[0].collections[2].get_offsets())[:, 0].tolist() == [1.4]
     assert drawn[1].get_supxlabel() == "weight of the word relative to equal weights (1: equal)"
 
@@ -446,8 +445,8 @@ def test_figures_tables_and_report_of_a_pooling_are_written(shop, tmp_path, undr
     names = ["attended_words", "head_similarity", "shaded_document", "word_weights"]
     for ending in ("png", "svg", "csv"):
         assert sorted(path.stem for path in out.glob(f"*.{ending}")) == names
-    subject = load_subject(shop.lama, "valid", cpu=True)
-    table, _ = tabulate(subject, range(21))
+    analyzed = load_model(shop.lama, "valid", cpu=True)
+    table, _ = tabulate(analyzed, range(21))
     ranked = read_table(out / "attended_words.csv")
     for label in ("good", "bad"):
         frequent = {word: np.mean([e[0] for e in found]) for (own, word), found in table.items()
@@ -471,15 +470,15 @@ def test_figures_tables_and_report_of_a_pooling_are_written(shop, tmp_path, undr
         own = [float(row["weight"]) for row in weights if row["word"] == word]
         expected = [entry[0] for (_, other), found in table.items() if other == word for entry in found]
         assert sorted(own) == pytest.approx(sorted(expected), abs=ATOL)
-    ((words, attention, _),) = attend_alone(subject, 2)
+    ((words, attention, _),) = attend_alone(analyzed, 2)
     shaded = read_table(out / "shaded_document.csv")
     assert [row["word"] for row in shaded] == words * 3
     assert_close([float(row["weight"]) for row in shaded], attention.flatten(), atol=1e-6)
     assert_close([float(row["mean_weight"]) for row in shaded[: len(words)]], attention.mean(0), atol=1e-6)
     assert {(row["document"], row["label"]) for row in shaded} == {("3", "bad")}
-    (item,) = [subject.dataset.collater([subject.dataset[2]])["net_input"]]
-    best = int(subject.model(**item).logits.argmax())
-    assert {row["predicted"] for row in shaded} == {subject.task.labels[best]}
+    (item,) = [analyzed.dataset.collater([analyzed.dataset[2]])["net_input"]]
+    best = int(analyzed.model(**item).logits.argmax())
+    assert {row["predicted"] for row in shaded} == {analyzed.task.labels[best]}
     assert len(read_table(out / "head_similarity.csv")) == 9
     numbers = json.loads((out / "numbers.json").read_text())
     assert numbers["data"] == {"split": "valid", "sentences": 21, "shown_sentence": 3}
@@ -497,7 +496,7 @@ def test_words_and_their_measure_are_chosen_by_flags(shop, tmp_path, undrawn):
     assert sorted(path.stem for path in out.glob("*.csv")) == ["attended_words", "word_weights"]
     rows = read_table(out / "attended_words.csv")
     assert [(row["label"], row["rank"]) for row in rows] == [("bad", "1"), ("bad", "2"), ("good", "1"), ("good", "2")]
-    table, _ = tabulate(load_subject(shop.structured, "valid", cpu=True), range(21))
+    table, _ = tabulate(load_model(shop.structured, "valid", cpu=True), range(21))
     best = max(np.mean([e[1] for e in found]) for (label, _), found in table.items() if label == "bad")
     assert float(rows[0]["ratio"]) == pytest.approx(best, abs=1e-5)
     assert list(dict.fromkeys(row["word"] for row in read_table(out / "word_weights.csv"))) == ["film", "a"]
@@ -535,7 +534,7 @@ def test_a_model_of_numbers_has_documents_but_no_classes(shop, tmp_path, capsys,
 
 def test_tables_come_back_from_their_csv():
     rows = rank()
-    (result,) = attended_words.make_results(rows, [ClassRow("M", "x", 3)], 2)
+    (result,) = attended_words.make_results(rows, [], [ClassRow("M", "x", 3)], 2)
     table = list(csv.reader(io.StringIO(format_csv(result))))
     assert table[0] == ["model", "label", "rank", "word", "weight", "ratio", "documents", "occurrences"]
     assert [tuple(row) for row in table[1:]] == [tuple(map(str, row)) for row in rows]

@@ -12,7 +12,7 @@ import pytest
 
 from muse_plugin.analysis import report
 from muse_plugin.analysis.report import check_output, format_csv, format_report, write_results
-from muse_plugin.analysis.result import Missing, Result
+from muse_plugin.analysis.result import Result
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ def make_result(rows=ROWS, name="words"):
         f"Words {EVIL}",
         f"What is <b>seen</b> {EVIL}",
         rows,
-        lambda path: path.write_bytes(b"PNG" + name.encode()),
+        lambda rows, path: path.write_bytes(b"PNG" + name.encode()),
     )
 
 
@@ -42,7 +42,7 @@ def test_a_table_comes_back_from_its_csv():
 
 def test_the_report_is_one_file_without_scripts_and_everything_in_it_is_escaped(tmp_path):
     record = {"models": [{"name": EVIL}]}
-    write_results(tmp_path / "out", f"Title {EVIL}", [make_result()], [Missing("gates", f"none {EVIL}")], record)
+    write_results(tmp_path / "out", f"Title {EVIL}", [make_result()], {"gates": f"none {EVIL}"}, record)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<script" not in page
     assert "<b>" not in page
@@ -57,7 +57,7 @@ def test_the_report_is_one_file_without_scripts_and_everything_in_it_is_escaped(
 
 
 def test_numbers_are_json_that_everybody_reads(tmp_path):
-    write_results(tmp_path, "Title", [make_result()], [Missing("gates", "none")], {"data": {"split": "valid"}})
+    write_results(tmp_path, "Title", [make_result()], {"gates": "none"}, {"data": {"split": "valid"}})
 
     def refuse(constant):
         raise AssertionError(constant)

@@ -8,23 +8,14 @@ import torch
 from support import muse_models, sentence_models
 from support.helpers import assert_close
 
-from muse_plugin.analysis import (
-    allocation,
-    attention_distance,
-    attention_map,
-    concentration,
-    directions,
-    gates,
-    kernels,
-)
-from muse_plugin.analysis.attention_distance import DistanceRow, HeadRow
+from muse_plugin.analysis import allocation, attention_map, convolutions, directions, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.attention_statistics import REACH
-from muse_plugin.analysis.concentration import ConcentrationRow
+from muse_plugin.analysis.convolutions import GateRow
 from muse_plugin.analysis.drawing import label_words
-from muse_plugin.analysis.gates import GateRow
+from muse_plugin.analysis.head_tables import ConcentrationRow, DistanceRow, HeadRow
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
-from muse_plugin.modules.attention_weights import record_attention
+from muse_plugin.modules.attends import record_attention
 
 
 def lines_of(axes):
@@ -49,14 +40,14 @@ def pair_batch():
 
 def test_gates_are_the_softmax_of_the_parameters():
     model = muse_models.built("muse")
-    rows = gates.read_gates("MUSE", model)
+    rows = convolutions.read_gates("MUSE", model)
     assert [row[:4] for row in rows] == [
         ("MUSE", side, layer, size) for side in ("encoder", "decoder") for layer in (1, 2) for size in (3, 15)
     ]
     parameter = model.decoder.layers[1].branches["conv"].gate
     assert_close([row.weight for row in rows[6:]], torch.softmax(parameter, 0), atol=1e-6)
-    assert gates.read_gates("T", muse_models.built("no_gate")) == []
-    assert [row[1:4] for row in gates.read_gates("G", muse_models.built("growing_kernels"))] == [
+    assert convolutions.read_gates("T", muse_models.built("no_gate")) == []
+    assert [row[1:4] for row in convolutions.read_gates("G", muse_models.built("growing_kernels"))] == [
         ("encoder", 2, 7), ("encoder", 2, 15), ("decoder", 2, 7), ("decoder", 2, 15)
     ]  # fmt: skip
 
@@ -65,7 +56,7 @@ def test_gates_are_drawn_by_layer(tmp_path, drawn):
     rows = [GateRow("A", "encoder", layer, size, weight)
             for layer, small in ((1, 0.6), (2, 0.3)) for size, weight in ((3, small), (15, 1 - small))]  # fmt: skip
     rows += [row._replace(model="B", weight=0.5) for row in rows]
-    gates.make_result(rows).draw(tmp_path / "gates.svg")
+    convolutions.make_gate_results(rows)[0].draw(tmp_path / "gates.svg")
     (axes,) = drawn[0].axes
     lines = lines_of(axes)
     assert lines["3 tokens, A"] == ([1, 2], [0.6, 0.3])
@@ -82,16 +73,15 @@ def test_gates_are_drawn_by_layer(tmp_path, drawn):
 
 def test_kernels_have_a_row_for_each_tap_and_are_drawn_as_means_over_heads(tmp_path, drawn):
     model = muse_models.built("even_decoder_kernel")
-    sites = kernels.find_kernel_sites(model)
-    observer = KernelObserver([site.module for site in sites])
+    observer = KernelObserver(convolutions.find_kernel_sites(model))
     read_corpus(model, [pair_batch()], [observer], muse_models.PAD)
-    rows = kernels.read_kernels("M", sites, observer)
+    rows = convolutions.read_kernels("M", observer)
     assert len(rows) == 2 * 2 * (3 + 15) + 2 * 2 * (2 + 4)
     own = [row for row in rows if row[1:4] == ("decoder", 2, 4)]
     assert [(row.head, row.offset_tokens) for row in own] == [(h, o) for h in (0, 1) for o in (-3, -2, -1, 0)]
     means = observer.means[3].means()[1]
     assert_close(torch.tensor([row.weight for row in own]).double(), means.flatten(), atol=1e-6)
-    result = kernels.make_result(rows)
+    (result,) = convolutions.make_kernel_results(rows)
     assert result.columns == ("model", "side", "layer", "kernel_size_tokens", "head", "offset_tokens", "weight")
     result.draw(tmp_path / "kernels.png")
     titles = [axes.get_title() for axes in drawn[0].axes]
@@ -111,11 +101,11 @@ def observed():
     model = muse_models.built("multi_scale")
     observer = AttentionObserver(find_sites(model))
     read_corpus(model, [pair_batch()], [observer], muse_models.PAD)
-    return observer.sites, observer.statistics
+    return observer
 
 
 def test_heads_have_a_row_each(observed):
-    rows = attention_distance.read_heads("M", *observed)
+    rows = head_tables.read_tables("M", observed)[0]
     assert [row[:4] for row in rows] == [
         ("M", side, layer, head) for side in ("encoder", "decoder", "cross") for layer in (1, 2) for head in range(4)
     ]
@@ -123,15 +113,15 @@ def test_heads_have_a_row_each(observed):
     assert rows[0].largest_weight == 1.0
     assert rows[0].normalized_entropy == 0.0
     assert all(math.isnan(row.mean_distance_tokens) == (row.side == "cross") for row in rows)
-    third = observed[1][2]
+    third = observed.statistics[2]
     assert rows[9].mean_distance_tokens == pytest.approx(float(third.offsets.mean_distance()[1]))
     assert rows[9].entropy_bits == pytest.approx(float(third.overall().entropy[1]))
 
 
 def test_distances_are_both_directions_together_and_add_up(observed):
-    rows = attention_distance.read_distances("M", *observed)
+    rows = head_tables.read_tables("M", observed)[1]
     assert {row.side for row in rows} == {"encoder", "decoder"}
-    for number, (site, statistics) in enumerate(zip(*observed, strict=True)):
+    for number, (site, statistics) in enumerate(zip(observed.sites, observed.statistics, strict=True)):
         own = [row for row in rows if (row.side, row.layer) == (site.side, site.layer)]
         if site.side == "cross":
             assert own == []
@@ -145,10 +135,10 @@ def test_distances_are_both_directions_together_and_add_up(observed):
 
 
 def test_sharpness_has_a_row_for_each_range_of_lengths(observed):
-    rows = concentration.read_concentration("M", *observed)
+    rows = head_tables.read_tables("M", observed)[2]
     first = [row for row in rows if (row.side, row.layer) == ("encoder", 1)]
     assert [(row.shortest_tokens, row.longest_tokens, row.sentences) for row in first] == [(1, 5, 2), (6, 10, 1)]
-    part = observed[1][0].by_length()[0]
+    part = observed.statistics[0].by_length()[0]
     assert first[0].entropy_bits == pytest.approx(float(part.entropy.mean()))
     assert first[0].largest_weight == pytest.approx(float(part.largest.mean()))
     assert first[0].normalized_entropy == pytest.approx(float(part.normalized_entropy.mean()))
@@ -160,7 +150,7 @@ def test_mean_distances_are_drawn_as_a_table_of_layers_and_heads(tmp_path, drawn
     ]
     rows.append(HeadRow("A", "cross", 1, 0, math.nan, 1.0, 0.5, 0.5))
     distances = [DistanceRow("A", "encoder", 1, 0, 0, 1.0)]
-    attention_distance.make_results(rows, distances)[0].draw(tmp_path / "a.png")
+    head_tables.make_results(rows, distances, [])[0].draw(tmp_path / "a.png")
     panel, bar = drawn[0].axes
     assert_close(np.asarray(panel.images[0].get_array()), [[1.0, 1.1], [2.0, 2.1]], atol=1e-9)
     assert [text.get_text() for text in panel.texts] == ["1.0", "1.1", "2.0", "2.1"]
@@ -176,7 +166,7 @@ def test_distributions_are_drawn_for_heads_and_layers_without_what_is_far_away(t
         DistanceRow("A", "encoder", *key, d, share) for key, found in shares.items() for d, share in enumerate(found)
     ]
     rows += [DistanceRow("A", "encoder", 1, 1, REACH, 0.5)]
-    attention_distance.draw_distances(rows, tmp_path / "a.svg")
+    head_tables.draw_distances(rows, tmp_path / "a.svg")
     left, right = drawn[0].axes
     assert [list(line.get_ydata()) for line in left.lines] == [
         pytest.approx([0.6, 0.4]), pytest.approx([0.2, 0.3]), pytest.approx([0.4, 0.35])
@@ -196,7 +186,7 @@ def test_sharpness_is_drawn_as_means_over_layers_for_both_models(tmp_path, drawn
         ConcentrationRow("A", "encoder", 1, 151, None, 1, 4.0, 0.9, 0.2),
         ConcentrationRow("B", "encoder", 1, 151, None, 1, 3.0, 0.7, 0.3),
     ]
-    concentration.make_result(rows).draw(tmp_path / "a.png")
+    head_tables.make_results([], [], rows)[0].draw(tmp_path / "a.png")
     entropy, normalized, largest = drawn[0].axes
     assert lines_of(entropy) == {"A": ([0, 1], [1.5, 4.0]), "B": ([1], [3.0])}
     assert lines_of(normalized) == {"A": ([0, 1], [0.5, 0.9]), "B": ([1], [0.7])}
@@ -287,7 +277,7 @@ def test_allocation_is_that_of_the_windows(tmp_path, drawn):
     assert allocation.read_allocation("M", sentence_models.built("no_windows")) == []
     sides = {row.side for row in allocation.read_allocation("M", muse_models.built("multi_scale"))}
     assert sides == {"encoder", "decoder"}
-    allocation.make_result(rows).draw(tmp_path / "a.png")
+    allocation.make_results(rows)[0].draw(tmp_path / "a.png")
     (axes,) = drawn[0].axes
     bars = sorted((round(bar.get_y() + bar.get_height() / 2), bar.get_x(), bar.get_width()) for bar in axes.patches)
     expected, start = [], {}

@@ -114,7 +114,7 @@ def test_report_shows_every_table_and_how_cost_grows(tmp_path, monkeypatch, caps
     assert cli.main(words) == 0
     text = output.read_text()
     assert set(report.SECTIONS) == set(benchmark.KINDS)
-    for title, _ in report.SECTIONS.values():
+    for title in report.SECTIONS.values():
         assert f"\n## {title}\n" in text
     assert text.count("Not measured.") == 3  # attention, sentence and loss
     assert "![Decoding: how its cost grows with the length of sentences](figures/generate.svg)" in text
@@ -151,8 +151,8 @@ def test_report_names_a_missing_file_and_a_missing_folder(tmp_path, capsys):
     ("words", "sentence"),
     [
         (["--rounds", "0"], "--rounds: must be at least 1, but got 0"),
-        (["--device", "cuda"], "--device: must be a device that PyTorch can use, but got cuda and there is no GPU"),
-        (["--device", "tpux"], "--device: must be cpu, cuda or cuda:N, but got tpux"),
+        (["--device", "cuda"], "--device must be one that PyTorch can use, but got cuda and there is no GPU; use cpu."),
+        (["--device", "tpux"], "--device must be cpu, cuda or cuda:N, but got tpux."),
         (["--json", "/no/such/folder/a.json"], "--json must lie in a folder that exists, but got"),
         (["--kernels", "3+x"], "--kernels"),
     ],

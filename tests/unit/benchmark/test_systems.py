@@ -1,4 +1,3 @@
-import argparse
 from types import SimpleNamespace
 
 import pytest
@@ -68,11 +67,7 @@ def test_flags_of_models_are_passed_on():
 
 
 def select(names, *left_out, device="cpu"):
-    parser = argparse.ArgumentParser()
-    systems.add_selection(parser)
-    args = parser.parse_args(["--without", *left_out] if left_out else [])
-    args.device = SimpleNamespace(type=device)
-    return systems.select(names, args)
+    return systems.select(names, SimpleNamespace(without=left_out, device=SimpleNamespace(type=device)))
 
 
 def test_contestants_can_be_left_out():

@@ -4,15 +4,15 @@ That converted models compute the authors' numbers is shown in ``tests/unit/mode
 """
 
 import copy
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from support.helpers import assert_close
+from support.helpers import assert_close, parse_flags
 from support.reference import NAMES, STATE_ATOL, load_reference
 
-from muse_plugin.checkpoints.authors_format import add_arguments, convert_checkpoint, run
+from muse_plugin.checkpoints.authors_format import convert_checkpoint, run
 from muse_plugin.models.muse import MuseModel, MuseSimpleModel
 
 B, D, F, G0, G1 = (
@@ -244,9 +244,7 @@ def test_learned_positions_are_carried_over():
 
 
 def convert_file(source, target):
-    parser = ArgumentParser()
-    add_arguments(parser)
-    return run(parser.parse_args([str(source), str(target)]))
+    return run(parse_flags("convert", source, target))
 
 
 def write_dictionaries(reference, folder):
@@ -408,14 +406,11 @@ WRONG_SHAPES = [
 
 
 @pytest.mark.parametrize(("name", "key"), WRONG_SHAPES, ids=lambda value: value)
-@pytest.mark.parametrize("change", ["one row more", "one column less"])
-def test_a_parameter_of_the_wrong_shape_is_refused_and_its_layer_named(name, key, change):
-    state = authors_checkpoint(name)
-    tensor = state["model"][key]
-    if change == "one row more":
-        state["model"][key] = torch.cat([tensor, tensor[:1]])
-    else:
-        state["model"][key] = tensor[..., :-1]
-    with pytest.raises(ValueError, match="shape") as caught:
-        convert_checkpoint(state)
-    assert ".".join(key.split(".")[:3]) in str(caught.value) or key == "decoder.embed_out"
+def test_a_parameter_of_the_wrong_shape_is_refused_and_its_layer_named(name, key):
+    for change in ("one row more", "one column less"):
+        state = authors_checkpoint(name)
+        tensor = state["model"][key]
+        state["model"][key] = torch.cat([tensor, tensor[:1]]) if change == "one row more" else tensor[..., :-1]
+        with pytest.raises(ValueError, match="shape") as caught:
+            convert_checkpoint(state)
+        assert ".".join(key.split(".")[:3]) in str(caught.value) or key == "decoder.embed_out", change

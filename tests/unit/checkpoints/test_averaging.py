@@ -1,9 +1,9 @@
-import argparse
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import assert_close, save_checkpoint
+from support.helpers import assert_close, parse_flags, save_checkpoint
 
 from muse_plugin.checkpoints import averaging
 from muse_plugin.checkpoints.averaging import average_checkpoints, select_checkpoints
@@ -22,9 +22,7 @@ def save_models(folder, models):
 
 
 def run_average(*words):
-    parser = argparse.ArgumentParser()
-    averaging.add_arguments(parser)
-    return averaging.run(parser.parse_args([str(word) for word in words]))
+    return averaging.run(parse_flags("average", *words))
 
 
 # The mean
@@ -151,7 +149,7 @@ def test_only_one_file_is_in_memory_at_a_time(tmp_path, monkeypatch):
 def test_fairseq_loads_the_written_file(tmp_path):
     from fairseq import checkpoint_utils
 
-    args = argparse.Namespace(arch="transformer_iwslt_de_en", task="translation", criterion="cross_entropy")
+    args = Namespace(arch="transformer_iwslt_de_en", task="translation", criterion="cross_entropy")
     paths = [
         save_checkpoint(tmp_path / f"checkpoint{number}.pt", make_model(), num_updates=number, args=args)
         for number in (1, 2)

@@ -17,18 +17,20 @@ COMMAND = [sys.executable, "-m", "muse_plugin_command"]
 @pytest.fixture
 def fake_command(monkeypatch):
     """Replaces ``muse-plugin average`` by a command whose body is the test's."""
-    module = ModuleType("muse_plugin.checkpoints.averaging")
-    module.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=1)
-    module.run = lambda args: 0
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
+    flags, body = ModuleType("muse_plugin_command.flags.average"), ModuleType("muse_plugin.checkpoints.averaging")
+    flags.add_arguments = lambda parser: parser.add_argument("--size", type=int, default=1)
+    body.run = lambda args: 0
+    for module in (flags, body):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    return body
 
 
 def raise_(error):
     raise error
 
 
-def test_help_lists_every_command(capsys):
+def test_help_lists_every_command(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     assert cli.main(["--help"]) == 0
     printed = capsys.readouterr().out
     for name, command in cli.COMMANDS.items():
@@ -41,20 +43,23 @@ def test_every_command_has_the_two_functions(capsys):
     for name in cli.COMMANDS:
         assert cli.main([name, "--help"]) == 0, name
         assert f"usage: muse-plugin {name}" in capsys.readouterr().out
-        assert callable(cli._load_module(cli.COMMANDS[name]).run)
+        assert callable(cli.load_body(name).run)
 
 
-def test_help_and_path_import_neither_the_package_nor_torch(tmp_path):
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("--help", 0), ("path", 0), ("--version", 0), ("match encode --help", 0), ("benchmark conv --rounds 0", 2)],
+)
+def test_help_and_wrong_flags_import_neither_the_package_nor_torch(tmp_path, words, code):
     # -X importtime would name them; PYTHONPATH makes them importable, so that their absence means something.
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    for words in (["--help"], ["path"], ["--version"]):
-        start = time.perf_counter()
-        done = run_command([sys.executable, "-X", "importtime", *COMMAND[1:], *words], cwd=tmp_path, env=env)
-        assert done.returncode == 0, done.stderr
-        assert "argparse" in done.stderr
-        for package in ("muse_plugin", "torch", "fairseq", "numpy"):
-            assert not re.search(rf"\| +{package}\b(?!_)", done.stderr), f"{words} imports {package}"
-        assert time.perf_counter() - start < 10  # 0.3 s on an idle machine; importing fairseq takes 4 s and more there
+    start = time.perf_counter()
+    done = run_command([sys.executable, "-X", "importtime", *COMMAND[1:], *words.split()], cwd=tmp_path, env=env)
+    assert done.returncode == code, done.stderr
+    assert "argparse" in done.stderr
+    for package in ("muse_plugin", "torch", "fairseq", "numpy"):
+        assert not re.search(rf"\| +{package}\b(?!_)", done.stderr), f"{words} imports {package}"
+    assert time.perf_counter() - start < 10  # 0.3 s on an idle machine; importing fairseq takes 4 s and more there
 
 
 def test_path_prints_the_package_folder(tmp_path):
@@ -134,10 +139,13 @@ def test_real_command_reports_its_error(capsys, tmp_path):
     assert "Traceback" not in printed
 
 
-def test_command_that_cannot_be_imported_points_to_the_doctor(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['fairseq'] = None\n")
+@pytest.mark.parametrize("missing", ["fairseq", "torch"])
+def test_command_that_cannot_be_imported_points_to_the_doctor(tmp_path, missing):
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules['{missing}'] = None\n")
     env = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}
-    done = run_command([*COMMAND, "average", "--help"], cwd=tmp_path, env=env)
+    average = [*COMMAND, "average"]
+    assert run_command([*average, "--help"], cwd=tmp_path, env=env).returncode == 0
+    done = run_command([*average, "--inputs", "a.pt", "--output", "b.pt"], cwd=tmp_path, env=env)
     assert done.returncode == 2
     assert done.stderr.startswith("muse-plugin average: error: it cannot start: ")
     assert done.stderr.endswith("'muse-plugin doctor' says what is missing.\n")

@@ -2,7 +2,6 @@
 
 import math
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,8 +18,7 @@ LAMA = {"encoder_hidden_size": 7, "pooling_heads": 3}
 
 
 def make(has_heads=None, **settings):
-    task = SimpleNamespace(predicts="label", labels=["a", "b", "c"], cfg=None, target_dictionary=None, outputs=3)
-    task.has_heads = has_heads
+    task = make_task(labels=["a", "b", "c"], cfg=None, target_dictionary=None, has_heads=has_heads)
     return CRITERION_REGISTRY[NAME](task, **settings)
 
 

@@ -48,8 +48,8 @@ class Fixed(nn.Module):
 
 def make(name, labels=(), entities=False, predicts=None):
     cfg = SimpleNamespace(entities=entities)
-    task = SimpleNamespace(
-        predicts=predicts or PREDICTS[name], labels=list(labels), cfg=cfg, target_dictionary=None, outputs=len(labels)
+    task = make_task(
+        predicts or PREDICTS[name], outputs=len(labels), labels=list(labels), cfg=cfg, target_dictionary=None
     )
     return CRITERION_REGISTRY[name](task)
 

@@ -1,12 +1,12 @@
 """What the tests of ``muse-plugin evaluate`` share: the command itself, logs, and a slow multi-bleu."""
 
-import argparse
 import json
 import math
 import random
 from typing import NamedTuple
 
 import pytest
+from support.helpers import parse_flags
 
 from muse_plugin.evaluation import evaluate
 
@@ -22,11 +22,9 @@ def run_evaluate(capsys, tmp_path):
     """Runs the sub-command in this process; returns exit code, standard output and what it wrote to ``--output``."""
 
     def run(*words):
-        parser = argparse.ArgumentParser()
-        evaluate.add_arguments(parser)
         output = tmp_path / "result.json"
         capsys.readouterr()
-        code = evaluate.run(parser.parse_args([*map(str, words), "--output", str(output)]))
+        code = evaluate.run(parse_flags("evaluate", *words, "--output", output))
         return Outcome(code, capsys.readouterr().out, json.loads(output.read_text(encoding="utf-8")))
 
     return run

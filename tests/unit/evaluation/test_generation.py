@@ -1,13 +1,13 @@
 """Against fairseq itself: the BLEU that fairseq-generate prints is the one that its log evaluates to."""
 
-import argparse
 import re
 import sys
 
 import pytest
 from support import fairseq_commands
+from support.helpers import parse_flags
 
-from muse_plugin.evaluation import evaluate, generation
+from muse_plugin.evaluation import generation
 from muse_plugin.evaluation.generation import PACKAGE_FOLDER, infer_languages, make_command
 
 SPLIT = "train"  # learnt by heart, so that there are matches of all lengths
@@ -92,15 +92,9 @@ def test_path_generates_and_scores(trained, tmp_path, run_evaluate):
     assert "beam" not in options
 
 
-def parse(*words):
-    parser = argparse.ArgumentParser()
-    evaluate.add_arguments(parser)
-    return parser.parse_args(words)
-
-
 def test_command_has_every_setting_as_a_word_of_its_own(tmp_path):
-    args = parse(
-        "--path", "a b.pt", "--data", "data $HOME", "--gen-subset", "test1", "--source-lang", "de",
+    args = parse_flags(
+        "evaluate", "--path", "a b.pt", "--data", "data $HOME", "--gen-subset", "test1", "--source-lang", "de",
         "--target-lang", "en", "--beam", "4", "--lenpen", "0.6", "--batch-size", "7", "--cpu",
         "--generate-arg=--fp16", "--generate-arg=--x=; rm",
     )  # fmt: skip
@@ -154,7 +148,7 @@ def test_languages_come_from_the_names_of_files(tmp_path):
 def test_failure_of_fairseq_is_reported_with_its_command(trained, tmp_path, monkeypatch):
     data, checkpoint = trained
     monkeypatch.setattr(generation, "make_command", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
-    args = parse("--path", str(checkpoint), "--data", str(data))
+    args = parse_flags("evaluate", "--path", checkpoint, "--data", data)
     with pytest.raises(
         ValueError, match=r"exit code 0, but got 3; its own message is above\. The command was: .*SystemExit"
     ):

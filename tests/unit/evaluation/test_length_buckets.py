@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muse_plugin.evaluation.length_buckets import DEFAULT_BOUNDS, make_buckets, parse_bounds
+from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
+from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS
 
 
 def test_default_is_the_figure_of_the_paper():

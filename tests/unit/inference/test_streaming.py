@@ -1,6 +1,5 @@
 """One answer for each line: to streams at once, to files when all is done, with progress and with what is kept."""
 
-import argparse
 import io
 import os
 import sys
@@ -8,6 +7,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from support.helpers import parse_flags
 from support.lines import answer_lines
 
 from muse_plugin.inference import streaming
@@ -157,8 +157,6 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(monkeypatch):
 def test_restart_without_files_is_refused(tmp_path, monkeypatch, words, missing):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").write_text("")
-    parser = argparse.ArgumentParser()
-    streaming.add_stream_arguments(parser)
-    streaming.check_stream_arguments(parser.parse_args(words))
+    streaming.check_stream_arguments(parse_flags("translate", "--path", "model", *words))
     with pytest.raises(ValueError, match=f"--restart needs --input FILE and --output FILE, but {missing} is not given"):
-        streaming.check_stream_arguments(parser.parse_args([*words, "--restart"]))
+        streaming.check_stream_arguments(parse_flags("translate", "--path", "model", *words, "--restart"))

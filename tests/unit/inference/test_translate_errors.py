@@ -1,6 +1,6 @@
 """What ``translate`` says when something is missing or does not fit, and that no odd line ends it."""
 
-import argparse
+import functools
 import logging
 import os
 import re
@@ -8,12 +8,15 @@ import shutil
 
 import pytest
 import torch
+from support.helpers import parse_flags
 from support.translation_models import GERMAN, save_translation_model
 
 from muse_plugin.inference import translate
 from muse_plugin.inference.translate import Line, Translator
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.text_pipeline import FILE_NAME
+
+parse = functools.partial(parse_flags, "translate")
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +29,6 @@ def trained_folder(tmp_path_factory):
 def model_folder(trained_folder, tmp_path):
     """A copy that a test may damage."""
     return shutil.copytree(trained_folder, tmp_path / "model")
-
-
-def parse(*words):
-    parser = argparse.ArgumentParser()
-    translate.add_arguments(parser)
-    return parser.parse_args([str(word) for word in words])
 
 
 def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, caplog):
@@ -135,7 +132,7 @@ def test_other_settings_do_not_go_on(unfinished):
         "made with --beam 5 (now 4) and --lenpen 1.0 (now 0.5) and --max-tokens 4000 (now 400) and --batch-size 64"
     )
     with pytest.raises(
-        FileExistsError, match=re.escape(message) + r".*; give --restart to begin anew, or name another"
+        FileExistsError, match=re.escape(message) + r".*; give --restart to begin again, or name another"
     ):
         translate.run(parse(*unfinished, *flags))
 
@@ -192,7 +189,26 @@ def test_run_raises_error_when_folder_has_no_checkpoint(model_folder, tmp_path):
 def test_run_raises_error_when_a_file_is_missing(model_folder, name, message):
     (model_folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=message):
-        translate.run(parse("--path", model_folder))
+        translate.run(parse("--path", model_folder, "--data", model_folder))
+
+
+@pytest.mark.parametrize("name", ["checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"])
+def test_a_checkpoint_alone_is_read_with_the_data_that_it_was_trained_on(model_folder, trained_folder, tmp_path, name):
+    (tmp_path / "checkpoints").mkdir()
+    checkpoint = shutil.copy(trained_folder / name, tmp_path / "checkpoints")
+    lines = [Line(1, GERMAN[0], True)]
+    translator = Translator.load(checkpoint, cpu=True)
+    assert translator.folder == trained_folder
+    assert translator.translate_lines(lines) == Translator.load(model_folder, cpu=True).translate_lines(lines)
+
+
+def test_run_raises_error_when_the_training_data_is_gone(tmp_path):
+    folder = save_translation_model(tmp_path)
+    (folder / "elsewhere").mkdir()
+    checkpoint = (folder / "checkpoint_avg.pt").rename(folder / "elsewhere" / "checkpoint_avg.pt")
+    (folder / FILE_NAME).unlink()
+    with pytest.raises(FileNotFoundError, match=r"the text pipeline .*elsewhere/text_pipeline\.json does not exist"):
+        translate.run(parse("--path", checkpoint))
 
 
 def test_run_raises_error_when_checkpoint_is_cut_short(model_folder):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from support.helpers import assert_close
 
-from muse_plugin.matching import cache_writer, encode
+from muse_plugin.matching import cache_writer, encode, sentences
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.vector_cache import VectorCache, read_meta
 from muse_plugin_command import cli
@@ -16,7 +16,7 @@ from muse_plugin_command import cli
 @pytest.fixture
 def small_buffers(monkeypatch):
     """Work is safe after each six sentences."""
-    monkeypatch.setattr(encode, "_BUFFER_ROWS", 6)
+    monkeypatch.setattr(sentences, "_BUFFER_ROWS", 6)
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from support.helpers import assert_close, save_checkpoint
 from muse_plugin.matching import explain as module
 from muse_plugin.matching.explain import explain
 from muse_plugin.matching.pair_model import PairModel
-from muse_plugin.modules.attention_weights import find_attention, record_attention
-from muse_plugin.modules.head_outputs import record_heads
+from muse_plugin.modules.attends import find_attention, record_attention, record_heads
 from muse_plugin_command import cli
 
 PAIR = "the plot was thin\tIt was rather fun"

@@ -8,11 +8,10 @@ import pytest
 import torch
 from support.helpers import assert_close
 
-from muse_plugin.matching.best_matches import Blocks
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.score import score_all, score_rows
-from muse_plugin.matching.vector_cache import VectorCache
+from muse_plugin.matching.vector_cache import Blocks, VectorCache
 from muse_plugin_command import cli
 
 

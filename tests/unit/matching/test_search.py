@@ -12,18 +12,16 @@ from support.helpers import assert_close
 
 from muse_plugin.matching import search
 from muse_plugin.matching.best_matches import (
-    Blocks,
     TopRows,
     best_columns,
     find_by_cosine,
     match_all,
-    plan_blocks,
     rank_candidates,
 )
 from muse_plugin.matching.cache_writer import CacheWriter
 from muse_plugin.matching.faiss_index import choose_kind, index_path, load_or_build
 from muse_plugin.matching.search import Finder, choose_candidates
-from muse_plugin.matching.vector_cache import CacheMeta, VectorCache
+from muse_plugin.matching.vector_cache import Blocks, CacheMeta, VectorCache, plan_blocks
 from muse_plugin_command import cli
 
 

@@ -285,8 +285,8 @@ def test_a_file_shorter_than_recorded_is_not_continued(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda content: content.update(format_version=2), "must have format_version 1, but got 2; encode again"),
-        (lambda content: content.pop("format_version"), "must describe cached vectors, but it holds something else"),
+        (lambda content: content.update(format_version=2), "must have format_version 1, but got 2; make it again"),
+        (lambda content: content.pop("format_version"), "must have format_version 1, but got None"),
         (lambda content: content.pop("width"), "'width' is missing"),
         (lambda content: content.update(extra=1), "'extra' is unknown"),
         (lambda content: content.update(width="3"), "'width' must be int but is '3'"),

@@ -8,8 +8,8 @@ import torch
 from support.bert_folders import HEADS, LAYERS, PIECES, WIDTH, make_bert
 from support.helpers import assert_close
 
+from muse_plugin.modules.attends import find_head_sources, record_heads
 from muse_plugin.modules.bert_encoder import BertEncoder
-from muse_plugin.modules.head_outputs import find_head_sources, record_heads
 from muse_plugin.pretrained.bert_weights import load_bert_weights, parse_bert_sizes, read_bert_sizes, write_bert_sizes
 
 

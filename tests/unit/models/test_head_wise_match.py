@@ -2,16 +2,17 @@
 
 import json
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from dataclasses import fields
 
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import build_model
+from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY, build_model
 from support.helpers import assert_close
 from support.sentence_models import SYMBOLS, TRUNK, make_input, make_sentences, make_task
 
-from muse_plugin.modules.head_outputs import find_head_sources
+from muse_plugin.modules.attends import find_head_sources
 
 ATOL = 1e-5  # float32, sums in another order
 _ATTENTION = {"encoder_layers": 3, "encoder_attention_heads": 4, "attention_dropout": 0.0}
@@ -80,9 +81,16 @@ def model(request):
     return request.param
 
 
-@pytest.fixture(params=MATCHES)
-def match(request):
-    return MATCHES[request.param]
+# Every model with one way to match, every way with one model.
+COMPARED = sorted(
+    {(model, "element_max") for model in SIZES} | {("head_wise_match_transformer", match) for match in MATCHES}
+)
+
+
+@pytest.fixture(params=COMPARED, ids="-".join)
+def compared(request):
+    model, match = request.param
+    return model, MATCHES[match]
 
 
 def pairs_of(first, second, **padding):
@@ -90,7 +98,8 @@ def pairs_of(first, second, **padding):
 
 
 @torch.no_grad()
-def test_a_pair_alone_equals_itself_in_a_batch_however_padded(model, match):
+def test_a_pair_alone_equals_itself_in_a_batch_however_padded(compared):
+    model, match = compared
     net = build(model, **match)
     first, second = make_sentences(7, 1, 4, seed=1), make_sentences(2, 9, 1, seed=2)
     batch = net(**pairs_of(first, second)).logits
@@ -125,7 +134,8 @@ def test_bert_must_have_a_position_for_every_word_piece_of_the_longest_text(tmp_
 
 
 @torch.no_grad()
-def test_kept_vectors_give_the_same_bits_as_the_whole_model(model, match):
+def test_kept_vectors_give_the_same_bits_as_the_whole_model(compared):
+    model, match = compared
     net = build(model, **match)
     first, second = make_sentences(7, 1, 4, seed=1), make_sentences(2, 9, 1, seed=2)
     kept = [net.represent(**make_input(sentences)).numpy().tobytes() for sentences in (first, second)]
@@ -140,9 +150,8 @@ def test_kept_vectors_give_the_same_bits_as_the_whole_model(model, match):
 
 
 @torch.no_grad()
-def test_every_word_of_either_sentence_can_matter(model, match):
-    if model.endswith("multi_scale") and match.get("match") == "classic":
-        match = {**match, "head_pooling": "max"}  # the windows of the classification token end before
+def test_every_word_of_either_sentence_can_matter(compared):
+    model, match = compared
     net = build(model, **match)
     (first,), (second,) = make_sentences(6, seed=1), make_sentences(6, seed=2)
     before = net(**pairs_of([first], [second])).logits
@@ -156,6 +165,24 @@ def test_every_word_of_either_sentence_can_matter(model, match):
         assert sum(change > 1e-7 for change in changes) >= 4, changes
 
 
+LAYOUTS = {
+    "normalize_before": {"encoder_normalize_before": True},
+    "parallel": {"encoder_branches": "self_attention,conv,ffn", "match_levels": "1"},
+    "conv_first": {"encoder_branches": "conv/self_attention,ffn", "encoder_normalize_before": True},
+    "attention_last": {"encoder_branches": "conv,ffn/self_attention", "encoder_kernel_sizes": "3"},
+    "learned": {
+        "encoder_positions": "learned",
+        "encoder_attention_bias": "distance",
+        "encoder_distance_slopes": "learned",
+        "encoder_attention_bias_layers": "0,2",
+    },
+}
+TRAINED = [(model, MATCHES[match]) for model, match in COMPARED]
+TRAINED += [("head_wise_match_transformer", layout) for layout in LAYOUTS.values()]
+TRAINED += [("head_wise_match_multi_scale", {"match_levels": "1"}), ("head_wise_match", {"match_levels": "0,1"})]
+
+
+@pytest.mark.parametrize(("model", "match"), TRAINED)
 def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing(model, match):
     net = build(model, **match).train()
     first, second = make_sentences(*[6] * 24, seed=1), make_sentences(*[5] * 24, seed=2)
@@ -163,6 +190,7 @@ def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
     assert [name for name, p in trained.items() if p.grad is None] == []
     frozen = [p for p in net.parameters() if not p.requires_grad]
+    assert all(p.grad is None for p in frozen)
     assert bool(frozen) == (match.get("match") != "classic")  # what follows the last heads, except in classic match
     net.eval()
     with torch.no_grad():
@@ -288,3 +316,14 @@ def test_a_dictionary_that_is_not_berts_is_refused(change, message):
     task = make_task(pairs=True, source_dictionary=dictionary, loads_checkpoint=True)
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         build("head_wise_match", task=task)
+
+
+@pytest.mark.parametrize("name", ["head_wise_match", "head_wise_match_translation"])
+def test_what_a_checkpoint_remembers_is_no_flag(name):
+    config = MODEL_DATACLASS_REGISTRY[name]
+    kept = [entry.name for entry in fields(config) if entry.metadata.get("remembered")]
+    assert kept == [{"head_wise_match": "bert_sizes"}.get(name, "translation_flags")]
+    parser = ArgumentParser(allow_abbrev=False)
+    MODEL_REGISTRY[name].add_args(parser)
+    flags = {action.dest for action in parser._actions}
+    assert {entry.name for entry in fields(config)} - flags == {"_name", *kept}

@@ -89,6 +89,23 @@ def test_a_pair_alone_equals_itself_in_a_batch_however_padded(checkpoint, match)
         assert_close(score(slice(row, row + 1))[0], batch[row], atol=ATOL)
 
 
+@pytest.mark.parametrize("branches", ["self_attention,conv,ffn", "self_attention/ffn", "long_short_range,ffn"])
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("levels", ["0", "all"])
+def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing(checkpoint, branches, before, levels):
+    make_translation(checkpoint, encoder_branches=branches, encoder_normalize_before=before)
+    net = build(translation_checkpoint=str(checkpoint), match_levels=levels)
+    words = {**make_input(make_words(*[5] * 20)), **make_input(make_words(*[4] * 20, seed=3), prefix="pair")}
+    net(**words).logits.square().sum().backward()
+    assert [name for name, p in net.named_parameters() if p.requires_grad == (p.grad is None)] == []
+    net.eval()
+    with torch.no_grad():
+        expected = net(**words).logits
+        for parameter in net.parameters():
+            parameter.add_(0.0 if parameter.requires_grad else 1.0)
+        assert torch.equal(net(**words).logits, expected)
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_the_encoder_is_trained_unless_frozen(checkpoint, frozen):
     make_translation(checkpoint)
@@ -109,9 +126,9 @@ def test_a_checkpoint_needs_no_translation_model_any_more(checkpoint):
     task = make_task(pairs=True, source_dictionary=make_dictionary(SYMBOLS))
     net = build_model(flags, task).eval()
     checkpoint.unlink()
-    assert json.loads(net.kept_flags["translation_flags"])["_name"] == "muse"
+    assert json.loads(net.remembered["translation_flags"])["_name"] == "muse"
     again = build_model(
-        Namespace(**vars(flags), **net.kept_flags), make_task(**{**vars(task), "loads_checkpoint": True})
+        Namespace(**vars(flags), **net.remembered), make_task(**{**vars(task), "loads_checkpoint": True})
     ).eval()
     again.load_state_dict(net.state_dict())
     (sentence,) = make_words(6)
@@ -144,7 +161,10 @@ def test_what_is_no_translation_checkpoint_of_this_package_is_refused(checkpoint
     ("flags", "message"),
     [
         ({}, "--arch head_wise_match_translation needs --translation-checkpoint"),
-        ({"translation_flags": '{"_name": "lstm"}'}, "--translation-flags must be as --translation-checkpoint filled"),
+        (
+            {"translation_flags": '{"_name": "lstm"}'},
+            "a checkpoint of head_wise_match_translation must hold the flags of its",
+        ),
     ],
 )
 def test_flags_without_a_model_are_refused(flags, message):

@@ -129,8 +129,12 @@ def test_every_asked_for_name_is_there():
     assert set(PRESETS) == set(SETTINGS)
 
 
-@pytest.mark.parametrize("name", ["muse", "muse_simple", "plain_transformer", *SETTINGS])
-def test_registered_name_maps_to_our_class(name):
+def test_registered_names_map_to_our_classes():
+    for name in ("muse", "muse_simple", "plain_transformer", *SETTINGS):
+        check_registration(name)
+
+
+def check_registration(name):
     # fairseq keeps the first class that was registered under a name, without a word.
     model = ARCH_MODEL_REGISTRY[name]
     assert issubclass(model, MuseSimpleModel) == name.startswith("muse_simple")
@@ -143,17 +147,18 @@ def test_registered_name_maps_to_our_class(name):
     assert issubclass(model.config_class, MuseConfig)
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_preset_names_only_known_flags_and_nothing_of_the_branches(name):
-    model, settings = PRESETS[name]
-    assert model == ("plain_transformer" if "transformer" in name else "muse_simple" if "simple" in name else "muse")
-    assert set(settings) <= {field.name for field in fields(MuseConfig)}
-    assert not [key for key in settings if "branch" in key or "kernel" in key or "conv_type" in key]
+def test_presets_name_only_known_flags_and_nothing_of_the_branches():
+    for name, (model, settings) in PRESETS.items():
+        expected = "plain_transformer" if "transformer" in name else "muse_simple" if "simple" in name else "muse"
+        assert model == expected, name
+        assert set(settings) <= {field.name for field in fields(MuseConfig)}, name
+        assert not [key for key in settings if "branch" in key or "kernel" in key or "conv_type" in key], name
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_preset_sets_what_the_paper_says(name):
     config = configure("--arch", name).model
+    assert config.decoder_attention_bias == "none"  # decoders see all the past
     settings = SETTINGS[name]
     width, ffn, layers, heads = SIZES[settings["size"]]
     for side in ("encoder", "decoder"):
@@ -193,11 +198,6 @@ def test_distance_costs_what_is_published_and_heads_look_one_way(name):
         assert direction.masks_diagonal
         assert not distance.learned
         assert str(distance) == "DistancePenalty(alphas=[1.5, 1.5, 1.5, 1.5], learned=False)"
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_decoders_of_presets_see_all_the_past(name):
-    assert configure("--arch", name).model.decoder_attention_bias == "none"
 
 
 @pytest.mark.parametrize("limited", ["multi_scale", "distance"])
@@ -305,13 +305,12 @@ def compose_config(*overrides):
     return config
 
 
-@pytest.mark.parametrize("name", ["muse", "muse_simple", "plain_transformer", *SETTINGS])
-def test_hydra_knows_every_preset(name):
-    node = ConfigStore.instance().load(f"model/{name}.yaml").node
-    assert node._name == name
-    settings = PRESETS[name][1] if name in PRESETS else {}
-    for key, value in settings.items():
-        assert node[key] == value
+def test_hydra_knows_every_preset():
+    for name in ("muse", "muse_simple", "plain_transformer", *SETTINGS):
+        node = ConfigStore.instance().load(f"model/{name}.yaml").node
+        assert node._name == name
+        settings = PRESETS[name][1] if name in PRESETS else {}
+        assert {key: node[key] for key in settings} == settings, name
 
 
 @pytest.mark.parametrize("name", ["muse", "muse_simple", "muse_tiny", "muse_simple_wmt_en_de"])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from support.helpers import assert_close
 
-from muse_plugin.pretrained import word_vectors
 from muse_plugin.pretrained.word_vectors import (
     average_character_ngrams,
     list_character_ngrams,
@@ -98,9 +97,9 @@ def test_bad_files_are_named(write, text, width, message):
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"word vectors must be in a file, but .*no does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"the path of word vectors must name a file, but .*no does not exist"):
         read_word_vectors(tmp_path / "no", {"a": 0})
-    with pytest.raises(IsADirectoryError, match=r"word vectors must be in a file, but .* is a folder"):
+    with pytest.raises(IsADirectoryError, match=r"the path of word vectors must name a file, but .* is a folder"):
         read_word_vectors(tmp_path, {"a": 0})
 
 
@@ -108,7 +107,7 @@ def test_only_big_files_have_a_progress_bar(write, monkeypatch, capsys):
     path = write(GLOVE)
     read_word_vectors(path, {})
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(word_vectors, "BIG_FILE", 5)
+    monkeypatch.setattr("muse_plugin.files.lines.BIG_FILE", 5)
     read_word_vectors(path, {})
     assert "vectors.txt" in capsys.readouterr().err
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import make_context
 
 from muse_plugin.modules.attention import CrossAttention, SelfAttention, attend, causal_bias, padding_bias
 from muse_plugin.modules.branch import LayerContext
@@ -154,9 +155,7 @@ def test_self_attention_drops_weights_in_training_only():
 def test_cross_attention_reads_only_real_source_tokens_and_reports_its_weights():
     branch, projected = CrossAttention(8, 2, encoder_dim=6), make_projected(length=4)
     encoder_out = torch.randn(5, 3, 6)
-    context = LayerContext(
-        length=4, encoder_out=encoder_out, encoder_padding_mask=PADDING, need_weights=True, causal=True
-    )
+    context = make_context(4, encoder_out=encoder_out, encoder_padding_mask=PADDING, need_weights=True, causal=True)
     out = branch(projected, context)
     assert out.shape == (3, 4, 8)
     assert context.attention_weights.shape == (2, 3, 4, 5)

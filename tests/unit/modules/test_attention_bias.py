@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import make_context
 
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.attention_bias import (
@@ -286,10 +287,10 @@ def test_self_attention_counts_the_tokens_of_each_sentence_itself():
     branch, projected = SelfAttention(12, 3, bias=MultiScaleWindows(scales_of("1,3,N/2"))), make_projected()
     mask = torch.zeros(2, 9, dtype=torch.bool)
     mask[1, :5] = True
-    together = branch(projected, LayerContext(length=9, key_padding_mask=mask))
-    given = branch(projected, LayerContext(length=9, key_padding_mask=mask, lengths=torch.tensor([9, 4])))
+    together = branch(projected, make_context(9, key_padding_mask=mask))
+    given = branch(projected, make_context(9, key_padding_mask=mask, lengths=torch.tensor([9, 4])))
     assert_close(together, given, atol=0, rtol=0)
-    wrong = branch(projected, LayerContext(length=9, key_padding_mask=mask, lengths=torch.tensor([2, 2])))
+    wrong = branch(projected, make_context(9, key_padding_mask=mask, lengths=torch.tensor([2, 2])))
     assert not torch.allclose(together[0], wrong[0])
     for row, real in ((0, slice(0, 9)), (1, slice(5, 9))):
         own = {name: x[row : row + 1, real] for name, x in projected.items()}

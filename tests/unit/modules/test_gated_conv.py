@@ -1,12 +1,13 @@
 """Gated convolutions: one merged kernel against the separate ones, padding, kernel prediction, initial values."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import make_context
 
-from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv, LightweightConv, StaticConv
 
 WIDTH, HEADS, LENGTH = 8, 2, 5
@@ -24,7 +25,7 @@ def make(request):
 
 
 def run(branch, values, length=None, mask=None):
-    context = LayerContext(length=values.shape[1] if length is None else length, key_padding_mask=mask)
+    context = make_context(values.shape[1] if length is None else length, key_padding_mask=mask)
     return branch({branch.projections[0].name: values}, context)
 
 
@@ -59,9 +60,13 @@ def slow_gated_conv(branch, values, causal):
     return out
 
 
-@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("sizes", [[1], [7], [3, 15], [15, 3], [3, 9, 5], [1, 3]])
-def test_merged_kernels_equal_separate_kernels_weighed_by_the_gate(make, causal, sizes):
+def test_merged_kernels_equal_separate_kernels_weighed_by_the_gate(make, sizes):
+    for causal in (False, True):
+        check_merged(make, causal, sizes)
+
+
+def check_merged(make, causal, sizes):
     branch = make(sizes, causal=causal)
     if branch.gate is not None:
         torch.nn.init.normal_(branch.gate)
@@ -159,12 +164,14 @@ def test_rows_of_the_kernel_predictor_are_size_by_size_then_head_by_head():
     assert_close(taps[:, 1, :, 3:], rows[:, :, 6 + 5 : 6 + 10], atol=1e-6)  # head 1, size 5
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("use_gate", [True, False])
 @pytest.mark.parametrize("sizes", [[3], [3, 5], [5, 1, 25]])
 @pytest.mark.parametrize("new", [LENGTH, 2, 1])
-@pytest.mark.parametrize("padded", [True, False])
-def test_kernels_folded_into_the_input_projection_are_the_same(sizes, new, causal, use_gate, padded):
+def test_kernels_folded_into_the_input_projection_are_the_same(sizes, new):
+    for causal, use_gate, padded in product((True, False), repeat=3):
+        check_folded(sizes, new, causal, use_gate, padded)
+
+
+def check_folded(sizes, new, causal, use_gate, padded):
     branch = DynamicConv(WIDTH, HEADS, sizes, causal=causal, use_gate=use_gate)
     weight, bias = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH)
     x = torch.randn(2, LENGTH, WIDTH)
@@ -177,7 +184,7 @@ def test_kernels_folded_into_the_input_projection_are_the_same(sizes, new, causa
     logits = torch.nn.functional.linear(x[:, -new:], folded_weight, folded_bias)
     with torch.no_grad():
         branch.kernel_weight.zero_()  # it must not be read again
-    context = LayerContext(length=new, key_padding_mask=mask)
+    context = make_context(new, key_padding_mask=mask)
     assert_close(branch({"value": values, branch.folded_name: logits}, context), expected, atol=1e-5)
 
 

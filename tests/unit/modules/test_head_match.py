@@ -99,15 +99,15 @@ def test_scores_are_those_of_the_equations(match, aggregation, hierarchy, per_le
 
 @torch.no_grad()
 @pytest.mark.parametrize(("match", "aggregation", "hierarchy", "per_level", "levels"), KINDS)
-@pytest.mark.parametrize("block", [1 << 18, 16])
 def test_all_pairs_are_the_pairs_one_by_one_in_blocks_of_any_size(
-    match, aggregation, hierarchy, per_level, levels, block, monkeypatch
+    match, aggregation, hierarchy, per_level, levels, monkeypatch
 ):
-    monkeypatch.setattr(head_match, "_BLOCK", block)
     net = build(levels, HEADS, WIDTH, CLASSES, match, aggregation, 6, hierarchy, per_level)
     first, second = vectors(5, net.vector_size), vectors(3, net.vector_size, 2)
     expected = [[net(s[None], t[None])[0].tolist() for t in second] for s in first]
-    assert_close(net.score_all_pairs(first, second), expected, atol=ATOL)
+    for block in (1 << 18, 16):
+        monkeypatch.setattr(head_match, "_BLOCK", block)
+        assert_close(net.score_all_pairs(first, second), expected, atol=ATOL)
 
 
 @torch.no_grad()

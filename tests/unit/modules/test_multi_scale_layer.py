@@ -56,8 +56,8 @@ def make_layer(text="1,3,N/4,all", embed_dim=12, head_dim=3, **settings):
 
 def rows_of(layer):
     """Weights and biases of queries, keys and values, each with one row block per head."""
-    size, heads, silent = layer.head_dim, layer.num_heads, layer.silent_heads
-    counts = (silent, silent, heads - silent, heads - silent, heads)
+    size, heads, identity_heads = layer.head_dim, layer.num_heads, layer.identity_heads
+    counts = (identity_heads, identity_heads, heads - identity_heads, heads - identity_heads, heads)
     found = []
     for parameter in (layer.in_proj.weight, layer.in_proj.bias):
         quiet_q, quiet_k, query, key, value = parameter.split([count * size for count in counts])
@@ -191,7 +191,7 @@ def test_queries_and_keys_of_windows_of_one_word_get_no_gradient_and_values_do()
 
 def test_only_heads_of_one_word_in_every_sentence_go_without_queries_and_keys():
     expected = {"1,1,1,1": 3, "1,1,3,5": 2, "1,N/16,N/8,N/4": 1, "3,5,7,9": 0, "N/16,1,1,1": 0}
-    assert {text: make_layer(text).silent_heads for text in expected} == expected
+    assert {text: make_layer(text).identity_heads for text in expected} == expected
     layer = make_layer("1,1,3,5")
     _, batch, lengths, mask = make_batch()
     layer(batch, lengths, mask)[~mask].square().mul(torch.arange(12.0)).sum().backward()
@@ -299,4 +299,4 @@ def test_raises_error_when_a_size_is_below_one(sizes, text):
 
 
 def test_printed_layer_tells_its_sizes():
-    assert "num_heads=4, head_dim=3, silent_heads=1" in repr(make_layer())
+    assert "num_heads=4, head_dim=3, identity_heads=1" in repr(make_layer())

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import make_context, run_layer
 from torch import nn
 
 from muse_plugin.modules import parallel_layer
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
-from muse_plugin.modules.branch import Branch, LayerContext, Projection
+from muse_plugin.modules.branch import Branch, Projection
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.gated_conv import DynamicConv
 from muse_plugin.modules.layer_cache import LayerCache
@@ -66,7 +67,7 @@ def separate_layer(layer, inputs, causal):
     read = layer.layer_norm(x) if layer.normalize_before else x
     read = read.transpose(0, 1)
     projected = {name: read @ weight.T + bias for name, (weight, bias) in matrices.items()}
-    context = LayerContext(length=len(x), causal=causal, **{k: v for k, v in inputs.items() if k != "x"})
+    context = make_context(len(x), causal=causal, **{k: v for k, v in inputs.items() if k != "x"})
     total = x.transpose(0, 1) + layer.out_proj_bias[0]
     for index, group in enumerate(layer.groups[1:]):
         total = total + layer.out_proj_bias[index + 1]
@@ -86,7 +87,7 @@ def test_layer_equals_the_formula_with_separate_matrices(normalize_before, causa
     inputs["x"].requires_grad_()
     leaves = [inputs["x"], *layer.parameters()]
     target = torch.randn(LENGTH, BATCH, WIDTH)
-    outputs = (layer(**inputs, causal=causal)[0], separate_layer(layer, inputs, causal))
+    outputs = (run_layer(layer, **inputs, causal=causal)[0], separate_layer(layer, inputs, causal))
     assert_close(*outputs, atol=2e-6)
     for fused, separate in zip(*(torch.autograd.grad((o * target).sum(), leaves) for o in outputs), strict=True):
         assert_close(fused, separate, atol=2e-5)
@@ -152,7 +153,7 @@ def test_sliced_products_equal_the_fused_ones_when_dropout_keeps_everything(monk
     inputs["x"].requires_grad_()
     found = []
     for layer in (noisy, quiet):
-        out, _ = layer.train()(**inputs)
+        out, _ = run_layer(layer.train(), **inputs)
         found.append([out, *torch.autograd.grad(out.square().sum(), [inputs["x"], *layer.parameters()])])
     for sliced, fused in zip(*found, strict=True):
         assert_close(sliced, fused, atol=5e-5, rtol=1e-5, why="gradients of up to 280 in another summation order")
@@ -163,9 +164,9 @@ def test_noise_is_for_training_only(noise):
     layer, inputs = make_layer(**noise), make_inputs()
     quiet = make_layer()
     quiet.load_state_dict(layer.state_dict())
-    assert_close(layer.eval()(**inputs)[0], quiet(**inputs)[0], atol=0, rtol=0)
+    assert_close(run_layer(layer.eval(), **inputs)[0], run_layer(quiet, **inputs)[0], atol=0, rtol=0)
     layer.train()
-    assert not torch.equal(layer(**inputs)[0], layer(**inputs)[0])
+    assert not torch.equal(run_layer(layer, **inputs)[0], run_layer(layer, **inputs)[0])
 
 
 @pytest.mark.parametrize("share_value", [True, False])
@@ -178,7 +179,7 @@ def test_input_dropout_touches_only_self_attention_and_convolution(monkeypatch, 
         for name, (weight, _) in cut_slices(blind)[0].items():
             if name in ("query", "key", "value", "conv_value"):
                 weight.zero_()
-    expected = blind(**inputs)[0]
+    expected = run_layer(blind, **inputs)[0]
     seen = []
 
     def drop_everything(x, p=0.5, training=True, inplace=False):
@@ -188,7 +189,7 @@ def test_input_dropout_touches_only_self_attention_and_convolution(monkeypatch, 
         return torch.zeros_like(x)
 
     monkeypatch.setattr(parallel_layer, "dropout", drop_everything)
-    assert_close(layer.train()(**inputs)[0], expected, atol=1e-6)
+    assert_close(run_layer(layer.train(), **inputs)[0], expected, atol=1e-6)
     assert seen == [(LENGTH, BATCH, WIDTH)]  # one mask for all four slices
 
 
@@ -213,7 +214,7 @@ def test_input_dropout_reaches_a_branch_that_projects_its_input_itself(with_atte
     layer = ParallelLayer(WIDTH, branches, input_dropout=0.5).train()
     seen = []
     layer.branches["own"].register_forward_pre_hook(lambda _, args: seen.append(args[0]["input"]))
-    layer(torch.ones(50, 4, WIDTH))
+    run_layer(layer, torch.ones(50, 4, WIDTH))
     assert set(seen[0].unique().tolist()) == {0.0, 2.0}
 
 
@@ -228,7 +229,7 @@ def test_every_group_gets_its_own_dropout_mask(monkeypatch):
         return out
 
     monkeypatch.setattr(parallel_layer, "dropout", record)
-    layer.train()(**inputs)
+    run_layer(layer.train(), **inputs)
     assert layer.groups == ["self", "cross", "ffn"]
     assert [tuple(mask.shape) for mask in masks] == [(LENGTH, BATCH, WIDTH)] * 3
     assert all(not torch.equal(masks[i], masks[j]) for i, j in [(0, 1), (0, 2), (1, 2)])
@@ -238,7 +239,7 @@ def test_every_group_gets_its_own_dropout_mask(monkeypatch):
 def test_dropped_branches_leave_the_input():
     layer, inputs = make_layer(branch_dropout=1 - 1e-9), make_inputs()
     expected = layer.layer_norm(inputs["x"])
-    assert_close(layer.train()(**inputs)[0], expected, atol=1e-6)
+    assert_close(run_layer(layer.train(), **inputs)[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [[1] * 5, [2, 3], [3, 1, 1], [5]])
@@ -247,11 +248,11 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(steps, normalize
     layer = make_layer(causal=True, normalize_before=normalize_before).eval()
     inputs = make_inputs()
     mask, x = inputs.pop("key_padding_mask"), inputs.pop("x")
-    whole, weights = layer(x, mask, **inputs, causal=True, need_weights=True)
+    whole, weights = run_layer(layer, x, mask, **inputs, causal=True, need_weights=True)
     cache, start, parts, part_weights = LayerCache(), 0, [], []
     for new in steps:
         end = start + new
-        out = layer(x[start:end], mask[:, :end], **inputs, cache=cache, causal=True, need_weights=True)
+        out = run_layer(layer, x[start:end], mask[:, :end], **inputs, cache=cache, causal=True, need_weights=True)
         parts.append(out[0])
         part_weights.append(out[1])
         start = end
@@ -264,24 +265,24 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(steps, normalize
 
 def test_attention_and_convolution_share_their_history():
     layer, cache = make_layer(causal=True, cross=False), LayerCache()
-    layer(torch.randn(2, BATCH, WIDTH), cache=cache, causal=True)
+    run_layer(layer, torch.randn(2, BATCH, WIDTH), cache=cache, causal=True)
     assert cache.lengths == {"key": 2, "value": 2}
 
 
 def test_causal_layer_does_not_see_the_future():
     layer, inputs = make_layer(causal=True), make_inputs()
     inputs["key_padding_mask"] = None
-    before = layer(**inputs, causal=True)[0]
+    before = run_layer(layer, **inputs, causal=True)[0]
     inputs["x"][3:] += 1.0
-    after = layer(**inputs, causal=True)[0]
+    after = run_layer(layer, **inputs, causal=True)[0]
     assert_close(after[:3], before[:3], atol=0, rtol=0)
     assert not torch.equal(after[3:], before[3:])
 
 
 def test_a_sentence_does_not_depend_on_its_padding():
     layer, inputs = make_layer(cross=False), make_inputs()
-    batch = layer(inputs["x"], inputs["key_padding_mask"])[0]
-    alone = layer(inputs["x"][2:, 1:2])[0]
+    batch = run_layer(layer, inputs["x"], inputs["key_padding_mask"])[0]
+    alone = run_layer(layer, inputs["x"][2:, 1:2])[0]
     assert_close(batch[2:, 1:2], alone, atol=2e-6)
 
 
@@ -291,7 +292,7 @@ def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, cau
     layer, inputs = make_layer(causal, branch_dropout=0.1, input_dropout=0.1).to(dtype), make_inputs(dtype=dtype)
     inputs["key_padding_mask"][1] = True
     inputs["encoder_padding_mask"][1] = True
-    out, weights = layer(**inputs, causal=causal, need_weights=True)
+    out, weights = run_layer(layer, **inputs, causal=causal, need_weights=True)
     assert out.dtype == dtype
     assert out.isfinite().all()
     assert weights.isfinite().all()
@@ -302,16 +303,16 @@ def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, cau
 @pytest.mark.parametrize("noise", [{}, *NOISE], ids=lambda noise: "+".join(noise) or "quiet")
 def test_every_parameter_receives_a_gradient(noise):
     layer = make_layer(**noise)
-    layer(**make_inputs())[0].square().sum().backward()
+    run_layer(layer, **make_inputs())[0].square().sum().backward()
     missing = [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()]
     assert missing == []
 
 
 def test_weights_are_returned_only_when_asked_for():
     layer, inputs = make_layer(), make_inputs()
-    assert layer(**inputs)[1] is None
-    assert layer(**inputs, need_weights=True)[1].shape == (HEADS, BATCH, LENGTH, 4)
-    assert make_layer(cross=False)(inputs["x"], need_weights=True)[1] is None
+    assert run_layer(layer, **inputs)[1] is None
+    assert run_layer(layer, **inputs, need_weights=True)[1].shape == (HEADS, BATCH, LENGTH, 4)
+    assert run_layer(make_layer(cross=False), inputs["x"], need_weights=True)[1] is None
 
 
 def test_printed_model_names_its_slices():
@@ -356,7 +357,7 @@ def test_the_hidden_layer_before_its_activation_is_not_kept_for_the_backward_pas
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        layer(x)
+        run_layer(layer, x)
     numbers = [size // 4 // 10 for size in saved.values()]  # per token
     assert 24 in numbers  # query, key and value
     assert 40 not in numbers  # together with the hidden layer

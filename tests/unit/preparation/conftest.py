@@ -1,7 +1,7 @@
-import argparse
 import logging
 
 import pytest
+from support.helpers import parse_flags
 
 from muse_plugin.preparation import prepare_text
 
@@ -22,9 +22,7 @@ def prepare(tmp_path, capsys):
     """Runs the command; returns what it printed. The output is ``data`` in the test's own folder."""
 
     def run(*words, output="data"):
-        parser = argparse.ArgumentParser()
-        prepare_text.add_arguments(parser)
-        args = parser.parse_args(["--output", str(tmp_path / output), *map(str, words)])
+        args = parse_flags("prepare-text", "--output", tmp_path / output, *words)
         assert prepare_text.run(args) == 0
         return capsys.readouterr().out
 

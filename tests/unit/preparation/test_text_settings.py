@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from muse_plugin.text.text_settings import (
     FILE_NAME,
     TextSettings,
-    TextSettingsError,
     load_text_settings,
     save_text_settings,
     split_characters,
@@ -127,7 +126,7 @@ def test_wrong_settings_are_refused(tmp_path, change, message):
     save_text_settings(FULL, tmp_path)
     content = {**json.loads((tmp_path / FILE_NAME).read_text()), **change}
     (tmp_path / FILE_NAME).write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
-    with pytest.raises(TextSettingsError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         load_text_settings(tmp_path)
 
 
@@ -137,10 +136,10 @@ def test_wrong_settings_are_refused(tmp_path, change, message):
 )
 def test_settings_that_are_no_json_object_are_refused(tmp_path, content, message):
     (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(TextSettingsError, match=message):
+    with pytest.raises(ValueError, match=message):
         load_text_settings(tmp_path)
 
 
 def test_an_unknown_tokenizer_is_refused():
-    with pytest.raises(TextSettingsError, match="must be one of none, moses, wordpiece, but got 'spacy'; choose one"):
+    with pytest.raises(ValueError, match="must be one of none, moses, wordpiece, but got 'spacy'; choose one"):
         TextSettings(lower_case=False, tokenizer="spacy", language="en")

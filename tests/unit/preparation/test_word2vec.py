@@ -8,10 +8,10 @@ import pytest
 import torch
 from support.helpers import REPOSITORY, assert_close, run_python
 
-from muse_plugin.preparation.word2vec import SETTINGS as FLAGS
 from muse_plugin.preparation.word2vec import train_word_vectors
 from muse_plugin.pretrained.word_vectors import read_word_vectors
 from muse_plugin.text.text_settings import load_text_settings
+from muse_plugin_command.flags.prepare_text import SETTINGS as FLAGS
 
 pytest.importorskip("gensim", reason="needs gensim")
 

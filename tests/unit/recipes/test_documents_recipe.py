@@ -1,6 +1,5 @@
 """The recipe of documents: its Python programs on made-up files, and the commands that its scripts run."""
 
-import argparse
 import gzip
 import importlib
 import io
@@ -15,10 +14,9 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, parse_flags, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
-from muse_plugin.preparation import prepare_text
 
 RECIPE = REPOSITORY / "examples" / "documents"
 NAMES = ("lama_context", "lama", "lama_encoder", "structured_attention", "bigru", "cnn", "transformer", "average")
@@ -450,9 +448,7 @@ def test_a_warning_of_ours_reaches_the_screen_and_one_of_fairseqs_the_log(tmp_pa
 def prepare(folder, **settings):
     done = run_script(folder, "prepare", **settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    parser = argparse.ArgumentParser()
-    prepare_text.add_arguments(parser)
-    return [parser.parse_args(call) for call in read_calls(folder)]
+    return [parse_flags("prepare-text", *call) for call in read_calls(folder)]
 
 
 def make_raw(folder, documents=40):

@@ -1,6 +1,5 @@
 """The recipe of head-wise match: conversions and table on made-up files, and the commands that its scripts run."""
 
-import argparse
 import importlib.util
 import json
 import subprocess
@@ -9,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from fairseq import options
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, parse_flags, recipe_environment
 
 import muse_plugin  # noqa: F401  (registers the models)
-from muse_plugin.preparation import prepare_text
 
 RECIPE = REPOSITORY / "examples" / "head_wise_match"
 NLI_HEADER = "gold_label\tsentence1_binary_parse\tsentence1\tsentence2\tpairID\n"
@@ -353,10 +351,8 @@ def test_pairs_are_cut_as_the_translation_model_reads_them(tmp_path, lower_case)
     settings |= {"TRANSLATION_DATA": "/runs/multi30k/en-de", "LOWER_CASE": lower_case}
     done = run_script(tmp_path, "prepare", **settings)
     assert done.returncode == 0, done.stderr
-    parser = argparse.ArgumentParser()
-    prepare_text.add_arguments(parser)
     (call,) = read_calls(tmp_path)
-    args = parser.parse_args(call[3:])
+    args = parse_flags(*call[2:])
     assert args.output == tmp_path / "work" / "wikiqa" / "data-translation" / "bin"
     assert (args.tokenizer, bool(args.lower_case)) == ("moses", lower_case == "1")
     assert (str(args.bpe_codes), str(args.dictionary)) == (
@@ -377,9 +373,7 @@ def test_pairs_are_prepared_for_words_and_pieces(tmp_path):
     folder = tmp_path / "work" / "wikiqa"
     assert (folder / "data" / "text" / "test.groups").read_text().split() == ["Who0?", "Who1?"] * 3
     assert (folder / "data" / "text" / "valid.tsv").read_text().splitlines()[2] == "right\tWho0?\tHe 2"
-    parser = argparse.ArgumentParser()
-    prepare_text.add_arguments(parser)
-    pieces, words = (parser.parse_args(call[3:]) for call in read_calls(tmp_path))
+    pieces, words = (parse_flags(*call[2:]) for call in read_calls(tmp_path))
     assert (pieces.tokenizer, pieces.bert_dir, pieces.lower_case) == ("wordpiece", Path("/models/x"), None)
     assert (words.tokenizer, words.bert_dir, words.lower_case) == ("moses", None, True)
     for kind, args in (("pieces", pieces), ("words", words)):

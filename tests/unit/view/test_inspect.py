@@ -1,16 +1,15 @@
 """What the page shows are fairseq's own numbers, and translations are those of ``muse-plugin translate``."""
 
-import argparse
 import json
 import math
 
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
-from support.helpers import assert_close
+from support.helpers import assert_close, parse_flags
 from support.view_models import ENGLISH, GATED, GERMAN, MAX_SOURCE_POSITIONS, make_model_folder
 
-from muse_plugin.analysis.gates import read_gates
+from muse_plugin.analysis.convolutions import read_gates
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.inference import translate
 from muse_plugin.text.text_pipeline import TextPipeline
@@ -110,11 +109,9 @@ def test_attention_has_a_row_for_each_token_and_each_sums_to_one(name, inspector
 def test_translations_are_those_of_translate(folders, inspectors, tmp_path):
     texts = [GERMAN[0], "Der <b> & '", "Zug"]
     (tmp_path / "in").write_text("".join(f"{text}\n" for text in texts))
-    parser = argparse.ArgumentParser()
-    translate.add_arguments(parser)
     words = ["--path", folders["muse"], "--input", tmp_path / "in", "--output", tmp_path / "out"]
     flags = ["--beam", BEAM, "--lenpen", LENPEN, "--cpu", "--batch-size", 1]
-    assert translate.run(parser.parse_args([str(word) for word in [*words, *flags]])) == 0
+    assert translate.run(parse_flags("translate", *words, *flags)) == 0
     shown = [inspectors["muse"].inspect(text)["hypotheses"] for text in texts]
     assert [hypotheses[0]["text"] for hypotheses in shown] == (tmp_path / "out").read_text().splitlines()
     for hypotheses in shown:

@@ -1,6 +1,6 @@
 """``muse-plugin view`` as a command: its flags, its start, its end."""
 
-import argparse
+import functools
 import json
 import os
 import signal
@@ -9,6 +9,7 @@ import urllib.request
 import webbrowser
 
 import pytest
+from support.helpers import parse_flags
 
 from muse_plugin.view import view
 from muse_plugin.view.inspect import Inspector
@@ -16,12 +17,7 @@ from muse_plugin.view.server import ViewServer
 from muse_plugin_command import cli
 
 TIMEOUT = 20
-
-
-def parse(*words):
-    parser = argparse.ArgumentParser()
-    view.add_arguments(parser)
-    return parser.parse_args(["--path", "model", *words])
+parse = functools.partial(parse_flags, "view", "--path", "model")
 
 
 class Described:

@@ -1,6 +1,5 @@
-"""Which checkpoint a folder stands for, and which of its checkpoints are whole."""
+"""Finds the checkpoints of a folder that are whole, and says what is wrong with the others."""
 
-import argparse
 import errno
 import pickle
 import re
@@ -13,47 +12,8 @@ import torch
 from muse_plugin.checkpoints import safe_loading
 from muse_plugin.pretrained.torch_files import check_torch_file
 
-CHECKPOINT_NAMES = ("checkpoint_avg.pt", "checkpoint_best.pt", "checkpoint_last.pt")
-
 # What training saves beside checkpoint_last.pt, all of it enough to resume from.
 _TRAINING_NAME = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+)\.pt")
-
-
-def add_path_argument(parser: argparse.ArgumentParser) -> None:
-    """Declares ``--path``, which ``find_checkpoint`` reads."""
-    parser.add_argument(
-        "--path",
-        required=True,
-        type=Path,
-        metavar="DIR_OR_CHECKPOINT",
-        help=f"a folder with a checkpoint (the first of {', '.join(CHECKPOINT_NAMES)}), or a checkpoint file",
-    )
-
-
-def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that ``--path`` means: the file itself, or the first of ``CHECKPOINT_NAMES`` in a folder.
-
-    Raises:
-        FileNotFoundError: if there is none.
-    """
-    if path.is_file():
-        return path
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"--path must name a checkpoint or a folder with one, but {path} does not exist; "
-            "train one first, e.g. by a recipe in examples."
-        )
-    for name in CHECKPOINT_NAMES:
-        if (path / name).is_file():
-            return path / name
-    inner = path / "model"
-    hint = f"did you mean {inner}?" if inner.is_dir() else "name the checkpoint file itself or train a model first."
-    raise FileNotFoundError(
-        f"--path must name a folder with one of {', '.join(CHECKPOINT_NAMES)}, but {path} holds none; {hint}"
-    )
-
-
-# ---- whole or damaged ------------------------------------------------------------------------------------------------
 
 
 class Newest(NamedTuple):

@@ -11,15 +11,14 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
-from muse_plugin.checkpoints.locate import find_checkpoint
-from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
 from muse_plugin.inference.length_batches import make_batches
+from muse_plugin_command.flags.analyze import MAX_TOKENS
 
-MAX_TOKENS = 4000  # of a batch, padding included
 _LONGEST_SHOWN = 20  # words of the sentence that is shown where none is asked for
 
 
-class Subject(NamedTuple):
+class AnalyzedModel(NamedTuple):
     """A trained model and a part of its data.
 
     Attributes:
@@ -49,16 +48,16 @@ class Subject(NamedTuple):
 
 
 class Batches:
-    """Sentences of a subject in batches of similar length, made when they are asked for.
+    """Sentences of a model in batches of similar length, made when they are asked for.
 
     Args:
-        subject: whose data they are.
+        analyzed: whose data they are.
         indices: the sentences, see ``choose_sentences``.
         max_tokens: of a batch, padding included; a longer sentence makes a batch of its own.
     """
 
-    def __init__(self, subject: Subject, indices: Sequence[int], max_tokens: int = MAX_TOKENS) -> None:
-        self.dataset = subject.dataset
+    def __init__(self, analyzed: AnalyzedModel, indices: Sequence[int], max_tokens: int = MAX_TOKENS) -> None:
+        self.dataset = analyzed.dataset
         self.groups = make_batches({index: int(self.dataset.num_tokens(index)) for index in indices}, max_tokens)
 
     def __len__(self) -> int:
@@ -69,14 +68,14 @@ class Batches:
             yield self.dataset.collater([self.dataset[index] for index in group])["net_input"]
 
 
-def load_subject(
+def load_model(
     path: Path,
     split: str,
     data: Optional[Path] = None,
     name: Optional[str] = None,
     cpu: bool = False,
     flag: str = "--path",
-) -> Subject:
+) -> AnalyzedModel:
     """Loads a checkpoint and a split of its data.
 
     Args:
@@ -97,45 +96,37 @@ def load_subject(
         raise FileNotFoundError(str(error).replace("--path", flag)) from None
     overrides = {} if data is None else {"data": str(data)}
     state = read_state(checkpoint, overrides)
-    cfg = state["cfg"]
-    _check_folder(checkpoint, cfg["task"].get("data"))
-    history = state.get("optimizer_history") or [{}]
-    updates = history[-1].get("num_updates")
-    model, task = _build(checkpoint, state, overrides, cfg["task"].get("data"))
-    arch = _read_architecture(cfg["model"])
-    settings = {"checkpoint": str(path), "arch": arch, "task": str(cfg["task"]["_name"]), "updates": updates}
+    trained, task_settings = state["cfg"]["model"], state["cfg"]["task"]
+    place = task_settings.get("data")
+    model, task = _build(checkpoint, state, overrides, place)
+    # The settings of a model are a config or, for older models, a Namespace.
+    names = trained if isinstance(trained, Mapping) else vars(trained)
+    arch = str(names.get("_name") or names.get("arch"))
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates")
+    settings = {"checkpoint": str(path), "arch": arch, "task": str(task_settings["_name"]), "updates": updates}
     if not (hasattr(task, "predicts") or isinstance(model, FairseqEncoderDecoderModel)):
         raise ValueError(
             f"{flag} must be a model of translation or of sentences, but {checkpoint} holds {arch}, trained with "
             f"--task {settings['task']}; analyze another one."
         )
-    dataset = _load_split(task, split, cfg["task"].get("data"))
+    dataset = _load_split(task, split, place)
     if torch.cuda.is_available() and not cpu:
         model.cuda()
-    subject = Subject(name or arch, model.eval(), task, dataset, settings)
-    if subject.translates and getattr(dataset, "tgt", True) is None:
+    analyzed = AnalyzedModel(name or arch, model.eval(), task, dataset, settings)
+    if analyzed.translates and getattr(dataset, "tgt", True) is None:
         raise ValueError(
             f"a translation model reads its data with their translations, but split {split} has no target side; "
             "binarise both languages, or choose another --split."
         )
-    return subject
+    return analyzed
 
 
-def _read_architecture(settings: Any) -> str:
-    """The name under which the model was trained; its settings are a config or, for older models, a Namespace."""
-    names = settings if isinstance(settings, Mapping) else vars(settings)
-    return str(names.get("_name") or names.get("arch"))
-
-
-def _check_folder(checkpoint: Path, data: Optional[str]) -> None:
+def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
     folder = None if data is None else Path(utils.split_paths(str(data), os.pathsep)[0])
     if folder is not None and not folder.is_dir():
         raise FileNotFoundError(
             f"the data of {checkpoint} are looked for in {folder}, which does not exist; name their folder by --data."
         )
-
-
-def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
     try:
         return build_model(checkpoint, state, overrides, data)
     except FileNotFoundError as error:
@@ -159,63 +150,50 @@ def _load_split(task: Any, split: str, data: Any) -> Any:
     return dataset
 
 
-def choose_sentences(subject: Subject, count: int) -> list[int]:
-    """Chooses sentences spread evenly over the split; those that are too long for the model are left out before.
-
-    Args:
-        subject: a model and its data.
-        count: how many; all if there are fewer.
-
-    Returns:
-        Their places in the split, increasing.
+def choose_sentences(analyzed: AnalyzedModel, count: int) -> list[int]:
+    """The places of ``count`` sentences, increasing, spread evenly over those that the model can read; all if fewer.
 
     Raises:
         ValueError: if all sentences are too long.
     """
-    places = np.arange(len(subject.dataset))
-    limit = utils.resolve_max_positions(subject.task.max_positions(), subject.model.max_positions())
+    places = np.arange(len(analyzed.dataset))
+    limit = utils.resolve_max_positions(analyzed.task.max_positions(), analyzed.model.max_positions())
     if limit is not None:
-        places, _ = subject.dataset.filter_indices_by_size(places, limit)
+        places, _ = analyzed.dataset.filter_indices_by_size(places, limit)
     if len(places) == 0:
         raise ValueError(
-            f"at least one sentence must be short enough for the model, but all {len(subject.dataset)} are longer than "
-            f"{limit}; choose another --split."
+            "at least one sentence must be short enough for the model, but all "
+            f"{len(analyzed.dataset)} are longer than {limit}; choose another --split."
         )
     chosen = np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int)
     return sorted(int(place) for place in places[np.unique(chosen)])
 
 
-def choose_shown_sentence(subject: Subject, indices: Sequence[int], number: Optional[int]) -> int:
+def choose_shown_sentence(analyzed: AnalyzedModel, indices: Sequence[int], number: Optional[int]) -> int:
     """The place of the sentence whose attention is shown.
 
     Args:
-        subject: a model and its data.
+        analyzed: a model and its data.
         indices: of ``choose_sentences``.
         number: of the sentence in the split, from 1; None for the longest of ``indices`` with at most 20 tokens.
 
     Raises:
         ValueError: if there is no such sentence.
     """
-    if number is not None:
-        if not 1 <= number <= len(subject.dataset):
-            raise ValueError(
-                f"--sentence must be the number of a sentence of the split, from 1 to {len(subject.dataset)}, but got "
-                f"{number}."
-            )
-        return number - 1
-    lengths = {index: int(subject.dataset.num_tokens(index)) for index in indices}
-    short = [index for index in indices if lengths[index] <= _LONGEST_SHOWN]
-    if short:
-        return max(short, key=lambda index: lengths[index])  # the first of the longest
-    return min(indices, key=lambda index: lengths[index])
+    if number is None:
+        lengths = {index: int(analyzed.dataset.num_tokens(index)) for index in indices}
+        short = [index for index in indices if lengths[index] <= _LONGEST_SHOWN]
+        return max(short, key=lengths.__getitem__) if short else min(indices, key=lengths.__getitem__)
+    if not 1 <= number <= len(analyzed.dataset):
+        raise ValueError(
+            f"--sentence must be the number of a sentence of the split, from 1 to {len(analyzed.dataset)}, but got "
+            f"{number}."
+        )
+    return number - 1
 
 
-def name_words(subject: Subject, inputs: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """What stands at each position that encoder and decoder read, of a batch of one sentence.
-
-    Args:
-        subject: a model and its data.
-        inputs: arguments of the model.
+def name_words(analyzed: AnalyzedModel, inputs: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What stands at each position that encoder and decoder read, of ``inputs`` of one sentence.
 
     Returns:
         Words of the (first) source text, with the signs that the encoder reads around them; and those that the decoder
@@ -225,20 +203,18 @@ def name_words(subject: Subject, inputs: dict[str, Any]) -> tuple[list[str], lis
     if tokens.dim() == 2:  # vectors
         words = [str(number) for number in range(1, len(tokens) + 1)]
     else:
-        words = [str(subject.task.source_dictionary[token]) for token in tokens.tolist()]
-    if not subject.translates:
-        if hasattr(subject.model, "name_positions"):
-            words = subject.model.name_positions(words)
-        elif getattr(subject.model, "cls", None) is not None:
-            words = ["[CLS]", *words]
-        return words, []
-    previous = inputs["prev_output_tokens"][0].tolist()
-    return words, [str(subject.task.target_dictionary[token]) for token in previous]
+        words = [str(analyzed.task.source_dictionary[token]) for token in tokens.tolist()]
+    if analyzed.translates:
+        previous = inputs["prev_output_tokens"][0].tolist()
+        return words, [str(analyzed.task.target_dictionary[token]) for token in previous]
+    if hasattr(analyzed.model, "name_positions"):
+        return analyzed.model.name_positions(words), []
+    return words if getattr(analyzed.model, "cls", None) is None else ["[CLS]", *words], []
 
 
-def check_same_data(first: Subject, second: Subject) -> None:
+def check_same_data(first: AnalyzedModel, second: AnalyzedModel) -> None:
     """Raises ValueError unless two models read the same sentences, so that they can stand in one figure."""
-    dictionaries = [subject.task.source_dictionary for subject in (first, second)]
+    dictionaries = [analyzed.task.source_dictionary for analyzed in (first, second)]
     if dictionaries[0] != dictionaries[1]:
         sizes = " and ".join("none" if d is None else f"one of {len(d)}" for d in dictionaries)
         raise ValueError(

@@ -6,9 +6,9 @@ from support import muse_models, sentence_models
 from support.helpers import assert_close
 
 from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.convolutions import find_kernel_sites
 from muse_plugin.analysis.directions import DirectionObserver, find_directions
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
-from muse_plugin.modules.kernel_weights import find_kernels
 
 ATOL = 2e-5  # float32, other sizes of batches
 
@@ -23,7 +23,7 @@ def pair_batch(sources, targets, left=True, longer=0):
 
 
 def observe(model, batches):
-    attention, kernel = AttentionObserver(find_sites(model)), KernelObserver(find_kernels(model))
+    attention, kernel = AttentionObserver(find_sites(model)), KernelObserver(find_kernel_sites(model))
     read_corpus(model, batches, [attention, kernel], muse_models.PAD)
     return attention, kernel
 

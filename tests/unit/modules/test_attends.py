@@ -4,20 +4,21 @@ import pytest
 import torch
 from support import muse_models
 from support.helpers import assert_close
+from support.layers import make_context
 from support.sentence_models import build, make_input, make_sentences
 
-from muse_plugin.modules.attention import CrossAttention
-from muse_plugin.modules.attention_weights import (
+from muse_plugin.modules.attends import (
+    Attends,
     find_attention,
-    find_cross_attention,
+    find_head_sources,
     record_attention,
+    record_heads,
     watch_attention,
-    weigh_masked,
 )
+from muse_plugin.modules.attention import CrossAttention
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
-from muse_plugin.modules.branch import LayerContext, merge_heads, split_heads
+from muse_plugin.modules.branch import merge_heads, split_heads
 from muse_plugin.modules.distance_attention import MaskedAttention
-from muse_plugin.modules.head_outputs import find_head_sources, record_heads
 
 ATOL = 1e-5  # float32, sums in another order
 LENGTHS = (6, 1, 3)
@@ -107,7 +108,8 @@ def test_weights_of_bert():
 def test_weights_of_decoders_times_values_are_the_outputs_of_heads(variant):
     net = muse_models.built(variant)
     *_, source, previous = muse_models.make_pair()
-    own, cross = find_attention(net.decoder), find_cross_attention(net.decoder)
+    own = find_attention(net.decoder)
+    cross = [m for m in net.decoder.modules() if isinstance(m, Attends) and m.attends_to == "cross"]
     assert len(own) == len(cross) == 2
     modules = [*own, *cross]
     seen, calls = {}, {}
@@ -140,7 +142,7 @@ def test_rows_of_a_beam_share_the_padding_of_their_sentence():
     torch.manual_seed(0)
     module = CrossAttention(8, 2, 6).eval()
     mask = torch.tensor([[False, False, True], [False, False, False]])
-    context = LayerContext(4, encoder_out=torch.randn(3, 2, 6), encoder_padding_mask=mask)
+    context = make_context(4, encoder_out=torch.randn(3, 2, 6), encoder_padding_mask=mask)
     seen = {}
     with watch_attention([module], seen.__setitem__):
         module({"encoder_query": torch.randn(6, 4, 8)}, context)
@@ -167,7 +169,7 @@ def test_weights_of_a_direction_with_and_without_its_distance_mask(direction, no
     with watch_attention([module], seen.__setitem__):
         outputs = {True: module(x, lengths, mask)}
     outputs[False] = plain(x, lengths, mask)
-    shown = {True: seen[0], False: weigh_masked(module, x, lengths, mask, with_distance=False)}
+    shown = {True: seen[0], False: module.weigh_without_distance(x, lengths, mask)}
     assert not torch.allclose(shown[True].weights, shown[False].weights)
     for with_distance, output in outputs.items():
         result = module.out_proj(merge_heads(shown[with_distance].weights @ values))

@@ -12,6 +12,11 @@ def flag(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+def remembered(what: str) -> Any:
+    """A field that is no flag: a model reads it from files, its task stores it, and a checkpoint brings it back."""
+    return field(default=None, metadata={"help": what, "remembered": True})
+
+
 def inherit_flags(bases: Iterable[type], defaults: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Types and fields of flags that configs have, with other defaults; their lines in ``--help`` stay.
 

@@ -1,10 +1,15 @@
+"""Only a line feed ends a line, what is damaged is named, and a cleaned line is one line."""
+
 import gzip
+import io
 import re
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from muse_plugin.files import text_files
-from muse_plugin.files.text_files import iterate_lines, read_lines
+from muse_plugin.files.lines import clean_line, iterate_lines, iterate_stream, read_lines
 
 
 def test_only_a_line_feed_ends_a_line_and_a_byte_order_mark_is_dropped(tmp_path):
@@ -59,6 +64,45 @@ def test_only_big_files_have_a_progress_bar(tmp_path, monkeypatch, capsys):
     path.write_bytes(b"a\n" * 5)
     list(iterate_lines(path, "--train"))
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(text_files, "BIG_FILE", 5)
+    monkeypatch.setattr("muse_plugin.files.lines.BIG_FILE", 5)
     list(iterate_lines(path, "--train"))
     assert "corpus.txt" in capsys.readouterr().err
+
+
+def test_a_line_without_end_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("muse_plugin.files.lines.LONGEST_LINE", 8)
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"12345678\n123456789\n")
+    lines = iterate_lines(path, "--train")
+    assert next(lines) == (1, "12345678")
+    with pytest.raises(ValueError, match=re.escape(f"must have at most 8 bytes, but line 2 of {path} has more; check")):
+        next(lines)
+    with pytest.raises(ValueError, match="line 1 of /dev/zero has more"):
+        next(iterate_lines(Path("/dev/zero"), "--train"))
+
+
+@pytest.mark.parametrize(
+    ("line", "cleaned"),
+    [
+        ("a\u2028b\x85c\rd\te\u00a0f", "a b c d e f"),
+        ("\ufeffsoft\u00adhyphen\u200b", "softhyphen"),
+        ("null\x00bell\x07", "null bell"),
+        ("half \ud800 pair", "half \ufffd pair"),
+        ("  ", ""),
+    ],
+)
+def test_clean_line_leaves_printable_characters_and_single_spaces(line, cleaned):
+    assert clean_line(line) == cleaned
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=st.binary(max_size=80))
+def test_iterate_lines_breaks_at_line_feeds_only(content):
+    lines = list(iterate_stream(io.BytesIO(content)))
+    assert len(lines) == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
+
+
+def test_iterate_lines_reports_invalid_bytes_and_drops_carriage_returns():
+    content = "eins\r\nzwei\u2028drei\n".encode() + b"vier \xff\n\nende"
+    lines = list(iterate_stream(io.BytesIO(content)))
+    assert lines == [("eins", True), ("zwei\u2028drei", True), ("vier \ufffd", False), ("", True), ("ende", True)]
