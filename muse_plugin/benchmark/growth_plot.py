@@ -64,24 +64,15 @@ def draw(path: Path, panels: Curves, kind: str) -> None:
             what = "source and translation" if kind == "generate" else "source and target"
             axes.set_xlabel(f"tokens of {what}")
         handles = {h.get_label(): h for axes in grid.flat for h in axes.get_lines()}
-        figure.legend(
-            handles=[handles[name] for name in names],
-            loc="outside upper center",
-            ncols=min(3, len(names)),
-            frameon=False,
-        )
+        ordered = [handles[name] for name in names]
+        figure.legend(handles=ordered, loc="outside upper center", ncols=min(3, len(names)), frameon=False)
 
 
 def _draw_panel(axes: Any, title: str, panel: dict[str, list[tuple[int, float]]], names: list[str]) -> None:
     for name, points in panel.items():
         i = names.index(name)
-        style = {
-            "color": COLORS[i % len(COLORS)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "markersize": 4,
-            "linewidth": 1.5,
-        }
-        axes.plot([x for x, _ in points], [y for _, y in points], label=name, **style)
+        style = {"color": COLORS[i % len(COLORS)], "marker": MARKERS[i % len(MARKERS)]}
+        axes.plot(*zip(*points, strict=True), label=name, markersize=4, linewidth=1.5, **style)
     lengths = sorted({x for points in panel.values() for x, _ in points})
     axes.set_xscale("log")
     axes.set_xticks(lengths, [str(length) for length in lengths])

@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         if not args.figures.is_dir():
             raise ValueError(f"--figures must be a folder that exists, but got {args.figures}; make it first.")
         figures = _draw(records, args.figures)
-    relative = {kind: _relative_to(path, args.output.parent) for kind, path in figures.items()}
+    folder = args.output.parent.resolve()
+    relative = {kind: path.resolve().relative_to(folder).as_posix() for kind, path in figures.items()}
     text = format_report(records, relative, args.script)
     with open_atomically(args.output) as file:
         file.write(text.encode())
@@ -125,7 +126,3 @@ def _draw(records: Sequence[Record], folder: Path) -> dict[str, Path]:
             growth_plot.draw(path, curves, kind)
             figures[kind] = path
     return figures
-
-
-def _relative_to(path: Path, folder: Path) -> str:
-    return Path(path).resolve().relative_to(folder.resolve()).as_posix()

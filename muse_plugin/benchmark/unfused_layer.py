@@ -45,7 +45,13 @@ class UnfusedLayer(nn.Module):
         if layer.normalize_before:
             x = layer.layer_norm(x)
         noisy = F.dropout(x, layer.input_dropout, self.training)
-        project = _Projections(layer, x, noisy)
+        sizes = [p.size for p in layer.projections]
+        matrices = zip(layer.in_proj_weight.split(sizes), layer.in_proj_bias.split(sizes), strict=True)
+        slices = {p.name: (noisy if p.noisy else x, *both) for p, both in zip(layer.projections, matrices, strict=True)}
+
+        def project(name: str) -> Tensor:
+            return F.linear(*slices[name]).transpose(0, 1)  # (B, T, size)
+
         sums: dict[str, Tensor] = {}
         for branch, weight in zip(layer.branches.values(), _output_weights(layer), strict=True):
             if isinstance(branch, SelfAttention):
@@ -69,24 +75,6 @@ class UnfusedLayer(nn.Module):
         if not layer.normalize_before:
             residual = layer.layer_norm(residual)
         return residual
-
-
-class _Projections:
-    """The slices of the input projection by name, each a product of its own."""
-
-    def __init__(self, layer: ParallelLayer, x: Tensor, noisy: Tensor) -> None:
-        sizes = [p.size for p in layer.projections]
-        weights = torch.split(layer.in_proj_weight, sizes)
-        biases = torch.split(layer.in_proj_bias, sizes)
-        self._slices = {
-            p.name: (noisy if p.noisy else x, weight, bias)
-            for p, weight, bias in zip(layer.projections, weights, biases, strict=True)
-        }
-
-    def __call__(self, name: str) -> Tensor:
-        """Returns shape (B, T, size)."""
-        source, weight, bias = self._slices[name]
-        return F.linear(source, weight, bias).transpose(0, 1)
 
 
 def _output_weights(layer: ParallelLayer) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ import argparse
 import re
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomicall
 SIDES = ("encoder", "decoder")
 # Options that only the authors' program has; at least one tells its checkpoints from others.
 _SIGNATURE_OPTIONS = ("combine", "bm", "attn_dynamic_type")
+_KERNEL_OPTIONS = {0: "", 1: "kernel_size", 2: "attn_wide_kernels"}  # by attn_dynamic_type
 # Options whose names and meanings did not change.
 _SAME_OPTIONS = (
     "activation_fn dropout attention_dropout activation_dropout input_dropout adaptive_softmax_dropout "
@@ -108,7 +109,11 @@ def _check_origin(state: dict[str, Any]) -> argparse.Namespace:
         faults.append("combine=0 with bm=0 (a layer whose parts run one after the other)")
     if getattr(args, "attn_dynamic_type", 0) and not getattr(args, "attn_dynamic_cat", 1):
         faults.append("attn_dynamic_cat=0 (attention and convolution share one output matrix)")
-    faults += _kernel_option_faults(args)
+    kind = getattr(args, "attn_dynamic_type", 0)
+    if kind not in _KERNEL_OPTIONS:
+        faults.append(f"attn_dynamic_type={kind} (known are 0, 1 and 2)")
+    elif kind and not getattr(args, _KERNEL_OPTIONS[kind], None):
+        faults.append(f"attn_dynamic_type={kind} without {_KERNEL_OPTIONS[kind]}")
     faults += [f"no {side}_attention_heads" for side in SIDES if not hasattr(args, f"{side}_attention_heads")]
     if faults:
         raise ValueError(f"these settings have no counterpart in this plugin: {'; '.join(faults)}.")
@@ -147,30 +152,27 @@ def _read_sizes(weights: Weights, args: argparse.Namespace, side: str) -> _Sizes
 
 def _check_parameters(weights: Weights, args: argparse.Namespace, sizes: dict[str, _Sizes]) -> None:
     """Compares names and shapes in the file with those that its options imply."""
-    embeddings = {f"{side}.embed_tokens.weight" for side in SIDES}
-    optional = {"decoder.embed_out"}
-    if getattr(args, "share_all_embeddings", False):
-        optional.add("decoder.embed_tokens.weight")
-    shared = optional & embeddings or getattr(args, "share_decoder_input_output_embed", False)
-    if not shared and getattr(args, "adaptive_softmax_cutoff", None) is None:
-        embeddings.add("decoder.embed_out")
-        optional.discard("decoder.embed_out")
-    expected: Shapes = {}
+    expected: dict[str, Optional[tuple[int, ...]]] = {f"{side}.embed_tokens.weight": None for side in SIDES}
+    expected["decoder.embed_out"] = None
+    optional = {"decoder.embed_tokens.weight"} if getattr(args, "share_all_embeddings", False) else set()
+    is_shared = optional or getattr(args, "share_decoder_input_output_embed", False)
+    if is_shared or getattr(args, "adaptive_softmax_cutoff", None) is not None:
+        optional.add("decoder.embed_out")
+    shapes = _big_matrix_shapes if getattr(args, "bm", 0) else _separate_shapes
     for side in SIDES:
-        shapes = _big_matrix_shapes if getattr(args, "bm", 0) else _separate_shapes
         for number in range(sizes[side].layers):
             for name, shape in shapes(args, side, sizes[side]).items():
                 expected[f"{side}.layers.{number}.{name}"] = shape
-    gates = {name for name in expected if name.endswith("dynamic_gate_para")}
     if len(_published_kernels(args)) < 2 or not getattr(args, "dynamic_gate", 1):
-        optional |= gates  # stored or not, it is not used
-    missing = sorted((embeddings | set(expected)) - optional - set(weights))
-    known = embeddings | set(expected) | optional
-    unknown = sorted(n for n in weights if n not in known and not (_UNUSED.fullmatch(n) or _SAME_NAMES.fullmatch(n)))
+        optional |= {name for name in expected if name.endswith("dynamic_gate_para")}  # stored or not, it is not used
+    missing = sorted(set(expected) - optional - set(weights))
+    unknown = sorted(
+        name for name in set(weights) - set(expected) if not (_UNUSED.fullmatch(name) or _SAME_NAMES.fullmatch(name))
+    )
     misshapen = [
         f"{name} {tuple(weights[name].shape)} instead of {shape}"
         for name, shape in expected.items()
-        if name in weights and tuple(weights[name].shape) != shape
+        if shape is not None and name in weights and tuple(weights[name].shape) != shape
     ]
     if missing or unknown or misshapen:
         raise ValueError(
@@ -220,23 +222,10 @@ def _big_matrix_shapes(args: argparse.Namespace, side: str, sizes: _Sizes) -> Sh
     return shapes
 
 
-def _kernel_option_faults(args: argparse.Namespace) -> list[str]:
-    kind = getattr(args, "attn_dynamic_type", 0)
-    if kind not in (0, 1, 2):
-        return [f"attn_dynamic_type={kind} (known are 0, 1 and 2)"]
-    option = ("", "kernel_size", "attn_wide_kernels")[kind]
-    return [f"attn_dynamic_type={kind} without {option}"] if option and not getattr(args, option, None) else []
-
-
 def _published_kernels(args: argparse.Namespace) -> list[int]:
     """Kernel sizes by the authors' options: type 1 is ``kernel_size``, type 2 the list ``attn_wide_kernels``."""
     kind = getattr(args, "attn_dynamic_type", 0)
-    if not kind:
-        return []
-    sizes = [args.kernel_size] if kind == 1 else args.attn_wide_kernels
-    if isinstance(sizes, str):
-        sizes = re.findall(r"\d+", sizes)
-    return [int(size) for size in sizes]
+    return [int(size) for size in re.findall(r"\d+", str(getattr(args, _KERNEL_OPTIONS[kind])))] if kind else []
 
 
 def _join_big_matrix(part: Weights, side: str) -> Weights:
@@ -293,8 +282,8 @@ def _join_layer(part: Weights, side: str, use_gate: bool) -> Weights:
 def _flags(args: argparse.Namespace, sizes: dict[str, _Sizes]) -> dict[str, Any]:
     """Our flags: sizes as found in the file, the rest from the authors' options."""
     flags: dict[str, Any] = {name: getattr(args, name) for name in _SAME_OPTIONS if hasattr(args, name)}
-    if hasattr(args, "relu_dropout") and "activation_dropout" not in flags:
-        flags["activation_dropout"] = args.relu_dropout
+    if hasattr(args, "relu_dropout"):
+        flags.setdefault("activation_dropout", args.relu_dropout)
     cutoff = getattr(args, "adaptive_softmax_cutoff", None)
     if cutoff is not None:
         flags["adaptive_softmax_cutoff"] = cutoff if isinstance(cutoff, str) else ",".join(map(str, cutoff))
@@ -303,9 +292,8 @@ def _flags(args: argparse.Namespace, sizes: dict[str, _Sizes]) -> dict[str, Any]
         flags[f"{side}_layers"] = sizes[side].layers
         flags[f"{side}_embed_dim"] = sizes[side].width
         flags[f"{side}_ffn_embed_dim"] = sizes[side].hidden
-        branches = ["self_attention", *(["conv"] if kernels else [])]
-        branches += ["cross_attention", "ffn"] if side == "decoder" else ["ffn"]
-        flags[f"{side}_branches"] = ",".join(branches)
+        branches = ("self_attention", kernels and "conv", side == "decoder" and "cross_attention", "ffn")
+        flags[f"{side}_branches"] = ",".join(filter(None, branches))
         if kernels:
             flags[f"{side}_kernel_sizes"] = ",".join(map(str, kernels))
     if kernels:
