@@ -1,4 +1,4 @@
-"""Flags of MUSE and MUSE-simple, and their checks. Presets (named sizes) are in ``muse_presets.py``.
+"""Flags of MUSE and MUSE-simple, and their checks. Named sizes are in ``presets.py``.
 
 Flat on purpose: fairseq's hydra front end cannot take nested model configs from the command line. ``layer_plans`` and
 ``transformer_config`` turn the flags into what the layers and fairseq's base classes want.
@@ -16,7 +16,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import flag
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -152,18 +152,6 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     min_params_to_wrap: int = flag(
         DEFAULT_MIN_PARAMS_TO_WRAP, "smallest layer, in parameters, that --ddp-backend=fully_sharded wraps"
     )
-
-
-@dataclass
-@with_defaults(encoder_branches="self_attention,ffn", decoder_branches="self_attention,cross_attention,ffn")
-class MuseSimpleConfig(MuseConfig):
-    """Flags of MUSE-simple: MUSE without the convolution branch."""
-
-
-@dataclass
-@with_defaults(encoder_branches="self_attention/ffn", decoder_branches="self_attention/cross_attention/ffn")
-class PlainTransformerConfig(MuseConfig):
-    """Flags of the plain Transformer: the branches of MUSE-simple one after the other."""
 
 
 def parse_stages(text: str, choices: Sequence[str], flag: str) -> list[list[str]]:

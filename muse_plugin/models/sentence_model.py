@@ -19,7 +19,6 @@ from muse_plugin.models.sentence_config import (
     POOLING_FLAGS,
     TRUNK_RATES,
     TRUNK_SIZES,
-    SentenceModelConfig,
     find_out_of_range,
     find_without_effect,
 )
@@ -69,8 +68,8 @@ class SentenceModel(BaseFairseqModel):
         ValueError: if a tagger is given pairs, or a conditional random field has no tags.
     """
 
-    config_class: type = SentenceModelConfig
-    flags_class: type = SentenceModelConfig  # not a preset's, see ``MuseModel``
+    config_class: type  # of ``register``
+    flags_class: type
 
     def __init__(
         self,

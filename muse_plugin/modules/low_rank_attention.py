@@ -1,7 +1,7 @@
 """Low-rank multi-head attention of documents: a score is a product of two projections, one of them of the context.
 
 Source: Mehta et al., "Low Rank Factorization for Compact Multi-Head Self-Attention" (LAMA), arXiv:1912.00835. Every
-encoder takes it through ``sentence_pooling.py``; the paper's models are in ``models/low_rank_attention_classifier.py``.
+encoder takes it through ``sentence_pooling.py``; the paper's models are in ``models/presets.py``.
 """
 
 from __future__ import annotations
