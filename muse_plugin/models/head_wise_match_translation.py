@@ -74,10 +74,7 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
             FileNotFoundError: if there is no such checkpoint.
             ValueError: if flags, checkpoint and dictionary do not fit each other.
         """
-        flat = flat_flags(cfg, cls.config_class)
-        faults = cls.find_faults(flat)
-        if faults:
-            raise ValueError("\n".join(faults))
+        flat = cls.read_flags(cfg)
         task = cls.check_pairs(task)
         state = None
         if flat.translation_checkpoint and not task.loads_checkpoint:

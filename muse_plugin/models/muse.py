@@ -17,6 +17,7 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
+from muse_plugin.contracts.flag import naming
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
 from muse_plugin.models.muse_config import (
     MuseConfig,
@@ -29,6 +30,7 @@ from muse_plugin.models.registration import register
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import LayerContext
+from muse_plugin.modules.compiled_layer import NoCompilerError
 from muse_plugin.modules.gated_conv import GatedConv
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache, group_rows
@@ -85,7 +87,8 @@ def branch_options(cfg, side: str) -> BranchOptions:
 
 def build_wrapped_layer(cfg, side: str, number: int) -> nn.Module:
     """Builds layer ``number`` (from 0) of one side, prepared for training and wrapped for FSDP as asked."""
-    layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
+    with naming(f"--{side}-branches"):
+        layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
     layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
     is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
     wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
@@ -379,6 +382,18 @@ class MuseModel(TransformerModelBase):
     def build_decoder(cls, cfg, tgt_dict, embed_tokens) -> MuseDecoder:
         """Called by the base class."""
         return MuseDecoder(cfg, tgt_dict, embed_tokens)
+
+    def forward(self, *args, **named):
+        """Scores target words, see fairseq; names the flag where ``--compile-layers`` finds no compiler."""
+        try:
+            return super().forward(*args, **named)
+        except NoCompilerError as error:
+            raise RuntimeError(f"--compile-layers: {error}") from None
+
+    def make_generation_fast_(self, **named):
+        """Adds the inference forms; names the flag where ``--int8-inference`` is not possible."""
+        with naming("--int8-inference") if self.decoder.cfg.int8_inference else nullcontext():
+            super().make_generation_fast_(**named)
 
     def load_state_dict(self, state_dict, strict: bool = True, model_cfg=None, args=None):
         """Loads parameters as fairseq does; where layers are pruned away, ``model_cfg`` then describes what is left."""

@@ -16,7 +16,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.flag import flag, naming
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -203,10 +203,8 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
     if lists and (lists != layers or len(value) != layers):
         raise ValueError(f"{flag} must hold one list per layer, but got {lists} lists for {layers} layers: {text}.")
     per_layer = list(value) if lists else [value] * layers
-    try:
+    with naming(flag):
         return [check_kernel_sizes(sizes, causal) for sizes in per_layer]
-    except ValueError as error:
-        raise ValueError(f"{flag}: {error}") from None
 
 
 def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:

@@ -9,7 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.modules import PositionalEmbedding
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import flag, naming, with_defaults
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
 from muse_plugin.models.layer_builder import BranchOptions, LayerPlan, branch_names, build_layer
 from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
@@ -151,13 +151,15 @@ class SentenceTransformerModel(SentenceModel):
             normalize_before=cfg.encoder_normalize_before,
         )
         per_layer = zip(_kernel_sizes(cfg), plan_biases(cfg, "encoder"), strict=True)
+        with naming("--encoder-branches"):
+            layers = [build_layer(options, LayerPlan(_stages(cfg), *rest)) for rest in per_layer]
         positions = None
         if str(cfg.encoder_positions) != "none":
             positions = PositionalEmbedding(
                 _LONGEST_LEARNED, width, _NO_WORD, learned=str(cfg.encoder_positions) == "learned"
             )
         return TransformerStates(
-            [build_layer(options, LayerPlan(_stages(cfg), *rest)) for rest in per_layer],
+            layers,
             width,
             positions,
             cfg.dropout,
