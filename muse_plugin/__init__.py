@@ -21,16 +21,9 @@ from muse_plugin import criterions  # noqa: E402, F401  (imported for its regist
 from muse_plugin.models import (  # noqa: E402, F401  (likewise)
     directional_attention_network,
     distance_attention_network,
-    document_presets,
     head_wise_match_bert,
-    head_wise_match_trained,
     head_wise_match_translation,
-    low_rank_attention_classifier,
-    muse,
-    muse_presets,
-    sentence_baselines,
-    sentence_presets,
-    sentence_transformer,
+    presets,
 )
 from muse_plugin.tasks import head_wise_match as head_wise_match_task  # noqa: E402, F401  (likewise)
 from muse_plugin.tasks import (  # noqa: E402, F401  (likewise)

@@ -307,14 +307,13 @@ def _flags(args: argparse.Namespace, sizes: dict[str, _Sizes]) -> dict[str, Any]
 
 def _check_loads(converted: Weights, flags: dict[str, Any]) -> None:
     """Loads the result into a model of the flags' sizes, so that a wrong shape is found now and named."""
-    from muse_plugin.models.muse import MuseModel, MuseSimpleModel
+    from fairseq.models import ARCH_MODEL_REGISTRY
 
     source, target = (_Symbols(range(len(converted[f"{side}.embed_tokens.weight"]))) for side in SIDES)
     if flags.get("share_all_embeddings"):
         target = source
-    model_class = MuseModel if flags["arch"] == "muse" else MuseSimpleModel
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    model = model_class.build_model(argparse.Namespace(**flags), task)
+    model = ARCH_MODEL_REGISTRY[flags["arch"]].build_model(argparse.Namespace(**flags), task)
     try:
         model.load_state_dict(dict(converted))
     except RuntimeError as error:

@@ -1,10 +1,12 @@
 """One line per flag in the config classes."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field, fields
 from typing import Any, TypeVar
 
 Config = TypeVar("Config", bound=type)
+_NAMED = (ValueError, RuntimeError, ImportError)
 
 
 def flag(default: Any, help: str) -> Any:
@@ -15,6 +17,16 @@ def flag(default: Any, help: str) -> Any:
 def remembered(what: str) -> Any:
     """A field that is no flag: a model reads it from files, its task stores it, and a checkpoint brings it back."""
     return field(default=None, metadata={"help": what, "remembered": True})
+
+
+@contextmanager
+def naming(flag: str) -> Iterator[None]:
+    """Puts the name of a flag before what code that knows no flags says of its value."""
+    try:
+        yield
+    except _NAMED as error:
+        kind = next(kind for kind in _NAMED if isinstance(error, kind))
+        raise kind(f"{flag}: {error}") from None
 
 
 def inherit_flags(bases: Iterable[type], defaults: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.flag import flag, naming
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.attention_bias import (
     AttentionBias,
@@ -165,12 +165,10 @@ def plan_biases(cfg: Any, side: str) -> list[Optional[BiasPlan]]:
     plans: list[Optional[BiasPlan]] = [None] * layers
     for number, layer in enumerate(chosen):
         plans[layer] = BiasPlan(scales=table[number] if table else None, **shared)
-    try:
+    with naming(f"--{side}-attention-bias"):
         for plan in plans:
             if plan is not None:
                 plan.build()
-    except ValueError as error:
-        raise ValueError(f"--{side}-attention-bias: {error}") from None
     return plans
 
 
@@ -234,10 +232,8 @@ def parse_scales(text: str, side: str, radii: bool = False) -> list[Scale]:
             scale = Scale(divisor=int(entry[2:]))
         else:
             scale = Scale(window=int(entry))
-        try:
+        with naming(flag):
             check_scale(scale, causal=side == "decoder", scales_are_radii=radii)
-        except ValueError as error:
-            raise ValueError(f"{flag}: {error}") from None
         scales.append(scale)
     windows = [scale.window for scale in scales if scale.window is not None]
     divisors = [scale.divisor for scale in scales if scale.divisor is not None]
@@ -256,10 +252,8 @@ def _distribute_scales(cfg: Any, side: str, layers: int, heads: int) -> list[tup
         counts = _parse_table(table, f"--{side}-attention-scale-heads", layers, len(scales), heads)
     else:
         alpha = getattr(cfg, f"{side}_attention_scale_alpha")
-        try:
+        with naming(f"--{side}-attention-scales, --{side}-attention-scale-alpha"):
             counts = [allocate_heads(alpha, layer, layers, len(scales), heads) for layer in range(1, layers + 1)]
-        except ValueError as error:
-            raise ValueError(f"--{side}-attention-scales, --{side}-attention-scale-alpha: {error}") from None
     return [tuple(scale for scale, count in zip(scales, row, strict=True) for _ in range(count)) for row in counts]
 
 

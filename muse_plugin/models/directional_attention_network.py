@@ -8,10 +8,9 @@ pooling, and no average of the weights over updates.
 from argparse import Namespace
 from dataclasses import dataclass
 
-from fairseq.models import register_model
-
 from muse_plugin.contracts.flag import with_defaults
 from muse_plugin.models.distance_attention_network import TwoDirections
+from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.directional_attention import DirectionalAttention
@@ -32,12 +31,9 @@ class DirectionalAttentionNetworkConfig(SentenceModelConfig):
     """Flags of DiSAN. Defaults: the paper's setting for SNLI."""
 
 
-@register_model("directional_attention_network", dataclass=DirectionalAttentionNetworkConfig)
+@register("directional_attention_network", DirectionalAttentionNetworkConfig)
 class DirectionalAttentionNetworkModel(SentenceModel):
     """DiSAN (arXiv:1709.04696) for sentences, pairs and tags."""
-
-    config_class = DirectionalAttentionNetworkConfig
-    flags_class = DirectionalAttentionNetworkConfig
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TwoDirections:

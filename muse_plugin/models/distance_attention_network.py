@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 import torch
-from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock
@@ -64,12 +64,9 @@ class TwoDirections(nn.Module):
         return torch.cat([block(x, lengths, key_padding_mask) for block in blocks], dim=-1)
 
 
-@register_model("distance_attention_network", dataclass=DistanceAttentionNetworkConfig)
+@register("distance_attention_network", DistanceAttentionNetworkConfig)
 class DistanceAttentionNetworkModel(SentenceModel):
     """Distance-based Self-Attention Network (arXiv:1712.02047) for sentences, pairs and tags."""
-
-    config_class = DistanceAttentionNetworkConfig
-    flags_class = DistanceAttentionNetworkConfig
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
-from muse_plugin.models.muse_config import flat_flags
+from muse_plugin.models.registration import register
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
 from muse_plugin.pretrained.bert_weights import (
     load_bert_weights,
@@ -36,12 +35,10 @@ class HeadWiseMatchConfig(HeadMatchFlags):
     bert_sizes: Optional[str] = remembered("sizes of the BERT as JSON, from --bert-dir")
 
 
-@register_model("head_wise_match", dataclass=HeadWiseMatchConfig)
+@register("head_wise_match", HeadWiseMatchConfig)
 class HeadWiseMatchModel(HeadWiseMatchBase):
     """Head-wise match on BERT; the data are word pieces of its vocabulary."""
 
-    config_class = HeadWiseMatchConfig
-    flags_class = HeadWiseMatchConfig
     encoder: BertEncoder
 
     def __init__(self, cfg: Any, encoder: BertEncoder, special: dict[str, int], offset: int, outputs: int) -> None:
@@ -72,10 +69,7 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
             FileNotFoundError: if the folder lacks a file.
             ValueError: if flags, folder and dictionary do not fit each other.
         """
-        flat = flat_flags(cfg, cls.config_class)
-        faults = cls.find_faults(flat)
-        if faults:
-            raise ValueError("\n".join(faults))
+        flat = cls.read_flags(cfg)
         task = cls.check_pairs(task)
         starts = not task.loads_checkpoint
         sizes = read_bert_sizes(Path(flat.bert_dir)) if starts and flat.bert_dir else parse_bert_sizes(flat.bert_sizes)

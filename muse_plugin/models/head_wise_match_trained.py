@@ -2,17 +2,11 @@
 
 from dataclasses import dataclass
 
-from fairseq.models import register_model
-
 from muse_plugin.contracts.flag import with_defaults
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase
 from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerConfig, MultiScaleTransformerModel
-from muse_plugin.models.sentence_transformer import (
-    SentenceMuseConfig,
-    SentenceMuseModel,
-    SentenceTransformerConfig,
-    SentenceTransformerModel,
-)
+from muse_plugin.models.registration import register
+from muse_plugin.models.sentence_transformer import SentenceTransformerConfig, SentenceTransformerModel
 
 
 @dataclass
@@ -20,25 +14,9 @@ class HeadWiseMatchTransformerConfig(HeadMatchFlags, SentenceTransformerConfig):
     """Flags of head-wise match on the Transformer of the trunk."""
 
 
-@register_model("head_wise_match_transformer", dataclass=HeadWiseMatchTransformerConfig)
+@register("head_wise_match_transformer", HeadWiseMatchTransformerConfig)
 class HeadWiseMatchTransformerModel(HeadWiseMatchBase, SentenceTransformerModel):
     """Head-wise match on a Transformer that is trained with the task."""
-
-    config_class = HeadWiseMatchTransformerConfig
-    flags_class = HeadWiseMatchTransformerConfig
-
-
-@dataclass
-class HeadWiseMatchMuseConfig(HeadMatchFlags, SentenceMuseConfig):
-    """Flags of head-wise match on MUSE's encoder."""
-
-
-@register_model("head_wise_match_muse", dataclass=HeadWiseMatchMuseConfig)
-class HeadWiseMatchMuseModel(HeadWiseMatchBase, SentenceMuseModel):
-    """Head-wise match on MUSE's encoder, trained with the task."""
-
-    config_class = HeadWiseMatchMuseConfig
-    flags_class = HeadWiseMatchMuseConfig
 
 
 @dataclass
@@ -50,9 +28,6 @@ class HeadWiseMatchMultiScaleConfig(HeadMatchFlags, MultiScaleTransformerConfig)
     """
 
 
-@register_model("head_wise_match_multi_scale", dataclass=HeadWiseMatchMultiScaleConfig)
+@register("head_wise_match_multi_scale", HeadWiseMatchMultiScaleConfig)
 class HeadWiseMatchMultiScaleModel(HeadWiseMatchBase, MultiScaleTransformerModel):
     """Head-wise match on the Multi-Scale Transformer, trained with the task."""
-
-    config_class = HeadWiseMatchMultiScaleConfig
-    flags_class = HeadWiseMatchMultiScaleConfig

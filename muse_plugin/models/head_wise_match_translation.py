@@ -9,13 +9,14 @@ from typing import Any, Optional
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY, register_model
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.muse import MuseEncoder, MuseModel
 from muse_plugin.models.muse_config import check_config, flat_flags, transformer_config
+from muse_plugin.models.registration import register
 
 _ENCODER = "encoder."
 
@@ -36,16 +37,13 @@ class HeadWiseMatchTranslationConfig(HeadMatchFlags):
     )
 
 
-@register_model("head_wise_match_translation", dataclass=HeadWiseMatchTranslationConfig)
+@register("head_wise_match_translation", HeadWiseMatchTranslationConfig)
 class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
     """Head-wise match on the encoder of MUSE or of another translation model of this package.
 
     The data are sub-words as that model read them, with its dictionary of the source language. Sentences end with the
     sign for the end, as in translation, and have no classification token: heads are pooled over words.
     """
-
-    config_class = HeadWiseMatchTranslationConfig
-    flags_class = HeadWiseMatchTranslationConfig
 
     def __init__(self, cfg: Any, encoder: MuseEncoder, end: int, outputs: int) -> None:
         self.end = end
@@ -76,10 +74,7 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
             FileNotFoundError: if there is no such checkpoint.
             ValueError: if flags, checkpoint and dictionary do not fit each other.
         """
-        flat = flat_flags(cfg, cls.config_class)
-        faults = cls.find_faults(flat)
-        if faults:
-            raise ValueError("\n".join(faults))
+        flat = cls.read_flags(cfg)
         task = cls.check_pairs(task)
         state = None
         if flat.translation_checkpoint and not task.loads_checkpoint:

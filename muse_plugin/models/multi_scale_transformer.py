@@ -1,7 +1,7 @@
 """Multi-Scale Transformer: a stack of layers whose heads look at windows of different sizes.
 
 Source: Guo et al. 2020, "Multi-Scale Self-Attention for Text Classification", arXiv:1912.00544. The layer is
-``modules/multi_scale_layer.py``; sizes of the paper's tasks are in ``sentence_presets.py``.
+``modules/multi_scale_layer.py``; sizes of the paper's tasks are in ``presets.py``.
 """
 
 from argparse import Namespace
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, with_defaults
 from muse_plugin.models.attention_bias_flags import BiasPlan, EncoderAttentionBiasFlags, bias_faults, plan_biases
+from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention_bias import Scale
@@ -57,12 +57,9 @@ class MultiScaleEncoder(nn.Module):
         return x
 
 
-@register_model("multi_scale_transformer", dataclass=MultiScaleTransformerConfig)
+@register("multi_scale_transformer", MultiScaleTransformerConfig)
 class MultiScaleTransformerModel(SentenceModel):
     """Multi-Scale Transformer (arXiv:1912.00544) for sentences, pairs and tags; without positions."""
-
-    config_class = MultiScaleTransformerConfig
-    flags_class = MultiScaleTransformerConfig
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:

@@ -1,7 +1,8 @@
 """MUSE and MUSE-simple: fairseq's Transformer with every layer replaced by the parallel layer.
 
 Source: Zhao et al. 2019, "MUSE: Parallel Multi-Scale Attention for Sequence to Sequence Learning", arXiv:1911.09483.
-The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py``, named sizes in ``muse_presets.py``.
+The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py``; MUSE-simple, the plain
+Transformer and named sizes are in ``presets.py``.
 """
 
 from contextlib import nullcontext
@@ -12,24 +13,24 @@ import torch
 from fairseq import utils
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.distributed import fsdp_wrap
-from fairseq.models import register_model
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase, TransformerModelBase
 from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
+from muse_plugin.contracts.flag import naming
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
 from muse_plugin.models.muse_config import (
     MuseConfig,
-    MuseSimpleConfig,
-    PlainTransformerConfig,
     check_config,
     flat_flags,
     pruned_flags,
     transformer_config,
 )
+from muse_plugin.models.registration import register
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import LayerContext
+from muse_plugin.modules.compiled_layer import NoCompilerError
 from muse_plugin.modules.gated_conv import GatedConv
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache, group_rows
@@ -86,7 +87,8 @@ def branch_options(cfg, side: str) -> BranchOptions:
 
 def build_wrapped_layer(cfg, side: str, number: int) -> nn.Module:
     """Builds layer ``number`` (from 0) of one side, prepared for training and wrapped for FSDP as asked."""
-    layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
+    with naming(f"--{side}-branches"):
+        layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
     layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
     is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
     wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
@@ -347,16 +349,13 @@ def _first(encoder_out: Optional[Dict[str, List[Tensor]]], name: str) -> Optiona
     return entries[0] if len(entries) > 0 else None
 
 
-@register_model("muse", dataclass=MuseConfig)
+@register("muse", MuseConfig)
 class MuseModel(TransformerModelBase):
     """MUSE (arXiv:1911.09483): self-attention, gated dynamic convolution and feed-forward side by side.
 
     Everything around the layers is fairseq's Transformer: embeddings and their sharing, adaptive softmax, LayerDrop,
     activation checkpointing, FSDP.
     """
-
-    config_class = MuseConfig
-    flags_class = MuseConfig  # not a preset's: fairseq makes a switch that is on by default switch off when it is given
 
     @classmethod
     def add_args(cls, parser) -> None:
@@ -384,6 +383,18 @@ class MuseModel(TransformerModelBase):
         """Called by the base class."""
         return MuseDecoder(cfg, tgt_dict, embed_tokens)
 
+    def forward(self, *args, **named):
+        """Scores target words, see fairseq; names the flag where ``--compile-layers`` finds no compiler."""
+        try:
+            return super().forward(*args, **named)
+        except NoCompilerError as error:
+            raise RuntimeError(f"--compile-layers: {error}") from None
+
+    def make_generation_fast_(self, **named):
+        """Adds the inference forms; names the flag where ``--int8-inference`` is not possible."""
+        with naming("--int8-inference") if self.decoder.cfg.int8_inference else nullcontext():
+            super().make_generation_fast_(**named)
+
     def load_state_dict(self, state_dict, strict: bool = True, model_cfg=None, args=None):
         """Loads parameters as fairseq does; where layers are pruned away, ``model_cfg`` then describes what is left."""
         flat = None if model_cfg is None else flat_flags(model_cfg, self.config_class)
@@ -407,23 +418,3 @@ class MuseModel(TransformerModelBase):
             for name, module in self.named_modules()
             if isinstance(module, GatedConv) and module.gate is not None
         }
-
-
-@register_model("muse_simple", dataclass=MuseSimpleConfig)
-class MuseSimpleModel(MuseModel):
-    """MUSE-simple (arXiv:1911.09483): MUSE without the convolution branch."""
-
-    config_class = MuseSimpleConfig
-    flags_class = MuseSimpleConfig
-
-
-@register_model("plain_transformer", dataclass=PlainTransformerConfig)
-class PlainTransformerModel(MuseModel):
-    """The Transformer (arXiv:1706.03762) from the parts of MUSE: one branch at a time, each with its own layer norm.
-
-    Differs from MUSE-simple by the order of computation only, so that the effect of a change can be told apart from
-    the effect of parallel branches.
-    """
-
-    config_class = PlainTransformerConfig
-    flags_class = PlainTransformerConfig

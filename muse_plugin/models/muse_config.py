@@ -1,4 +1,4 @@
-"""Flags of MUSE and MUSE-simple, and their checks. Presets (named sizes) are in ``muse_presets.py``.
+"""Flags of MUSE and MUSE-simple, and their checks. Named sizes are in ``presets.py``.
 
 Flat on purpose: fairseq's hydra front end cannot take nested model configs from the command line. ``layer_plans`` and
 ``transformer_config`` turn the flags into what the layers and fairseq's base classes want.
@@ -16,7 +16,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import flag, naming
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -154,18 +154,6 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     )
 
 
-@dataclass
-@with_defaults(encoder_branches="self_attention,ffn", decoder_branches="self_attention,cross_attention,ffn")
-class MuseSimpleConfig(MuseConfig):
-    """Flags of MUSE-simple: MUSE without the convolution branch."""
-
-
-@dataclass
-@with_defaults(encoder_branches="self_attention/ffn", decoder_branches="self_attention/cross_attention/ffn")
-class PlainTransformerConfig(MuseConfig):
-    """Flags of the plain Transformer: the branches of MUSE-simple one after the other."""
-
-
 def parse_stages(text: str, choices: Sequence[str], flag: str) -> list[list[str]]:
     """Reads branch names: commas between parallel ones, slashes between those that follow each other.
 
@@ -215,10 +203,8 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
     if lists and (lists != layers or len(value) != layers):
         raise ValueError(f"{flag} must hold one list per layer, but got {lists} lists for {layers} layers: {text}.")
     per_layer = list(value) if lists else [value] * layers
-    try:
+    with naming(flag):
         return [check_kernel_sizes(sizes, causal) for sizes in per_layer]
-    except ValueError as error:
-        raise ValueError(f"{flag}: {error}") from None
 
 
 def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:

@@ -1,16 +1,16 @@
 """Encoders to compare with, on the trunk of ``sentence_model.py``: bidirectional GRU, convolution, average.
 
-The GRU also has heads that attend (structured self-attention). The Transformer is in ``sentence_transformer.py``.
+The Transformer is in ``sentence_transformer.py``.
 """
 
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from fairseq.models import register_model
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.recurrent_encoder import BiGRU
@@ -25,12 +25,9 @@ class SentenceBiGRUConfig(SentenceModelConfig):
     encoder_hidden_size: int = flag(150, "width of a state in one direction")
 
 
-@register_model("sentence_bigru", dataclass=SentenceBiGRUConfig)
+@register("sentence_bigru", SentenceBiGRUConfig)
 class SentenceBiGRUModel(SentenceModel):
     """A bidirectional GRU over the sentence, with a maximum over its states."""
-
-    config_class = SentenceBiGRUConfig
-    flags_class = SentenceBiGRUConfig
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
@@ -44,23 +41,6 @@ class SentenceBiGRUModel(SentenceModel):
 
 
 @dataclass
-@with_defaults(pooling="structured_attention", pooling_heads=30)
-class SentenceStructuredAttentionConfig(SentenceBiGRUConfig):
-    """Flags of structured self-attention."""
-
-
-@register_model("sentence_structured_attention", dataclass=SentenceStructuredAttentionConfig)
-class SentenceStructuredAttentionModel(SentenceBiGRUModel):
-    """Structured self-attention (arXiv:1703.03130), on a bidirectional GRU instead of the paper's LSTM.
-
-    Its penalty is ``--disagreement penal`` of ``--criterion muse_sentence_classification``.
-    """
-
-    config_class = SentenceStructuredAttentionConfig
-    flags_class = SentenceStructuredAttentionConfig
-
-
-@dataclass
 class SentenceCNNConfig(SentenceModelConfig):
     """Flags of the convolutional network."""
 
@@ -68,12 +48,9 @@ class SentenceCNNConfig(SentenceModelConfig):
     encoder_filters: int = flag(100, "number of filters of each width")
 
 
-@register_model("sentence_cnn", dataclass=SentenceCNNConfig)
+@register("sentence_cnn", SentenceCNNConfig)
 class SentenceCNNModel(SentenceModel):
     """Filters of several widths and a maximum over words (Kim 2014, arXiv:1408.5882)."""
-
-    config_class = SentenceCNNConfig
-    flags_class = SentenceCNNConfig
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
@@ -109,12 +86,9 @@ class Unchanged(nn.Module):
         return x
 
 
-@register_model("sentence_average", dataclass=SentenceAverageConfig)
+@register("sentence_average", SentenceAverageConfig)
 class SentenceAverageModel(SentenceModel):
     """The average of the embedded words."""
-
-    config_class = SentenceAverageConfig
-    flags_class = SentenceAverageConfig
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> Unchanged:

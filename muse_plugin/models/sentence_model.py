@@ -5,6 +5,7 @@ differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in `
 """
 
 import logging
+import math
 from argparse import Namespace
 from typing import Any, NamedTuple, Optional
 
@@ -13,21 +14,22 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
+from muse_plugin.contracts.flag import naming
 from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import (
     POOLING_FLAGS,
     TRUNK_RATES,
     TRUNK_SIZES,
-    SentenceModelConfig,
     find_out_of_range,
+    find_unknown_choices,
     find_without_effect,
 )
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
-from muse_plugin.modules.classifier import build_classifier, check_hidden_size
+from muse_plugin.modules.classifier import build_classifier
 from muse_plugin.modules.disagreement import penalize
-from muse_plugin.modules.low_rank_attention import check_epsilon
+from muse_plugin.modules.low_rank_attention import SMALLEST_EPSILON
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
@@ -69,8 +71,8 @@ class SentenceModel(BaseFairseqModel):
         ValueError: if a tagger is given pairs, or a conditional random field has no tags.
     """
 
-    config_class: type = SentenceModelConfig
-    flags_class: type = SentenceModelConfig  # not a preset's, see ``MuseModel``
+    config_class: type  # of ``register``
+    flags_class: type
 
     def __init__(
         self,
@@ -106,7 +108,8 @@ class SentenceModel(BaseFairseqModel):
         self.pair_features = str(cfg.pair_features)
         width: int = self.encoder.output_size  # type: ignore[assignment]
         if tags_words:
-            self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
+            with naming("--crf"):
+                self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
             return
         self.pooling = SentencePooling(
             str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all", settings=_choose_head_settings(cfg)
@@ -137,15 +140,35 @@ class SentenceModel(BaseFairseqModel):
                 "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "
                 "file or drop the flag."
             )
-        checks = [(check_hidden_size, cfg.classifier_hidden_dim)]
-        if str(cfg.pooling) == "low_rank_attention" and str(cfg.pooling_norm) == "l2":
-            checks.append((check_epsilon, cfg.pooling_norm_epsilon))
-        for check, value in checks:
-            try:
-                check(value)
-            except ValueError as error:
-                faults.append(str(error))
+        if cfg.classifier_hidden_dim < 0:
+            faults.append(
+                f"--classifier-hidden-dim must be at least 0, but got {cfg.classifier_hidden_dim}; 0 is a single layer."
+            )
+        divides = str(cfg.pooling) == "low_rank_attention" and str(cfg.pooling_norm) == "l2"
+        if divides and not SMALLEST_EPSILON <= cfg.pooling_norm_epsilon < math.inf:
+            faults.append(
+                f"--pooling-norm-epsilon must be finite and at least {SMALLEST_EPSILON:g}, but got "
+                f"{cfg.pooling_norm_epsilon}; --pooling-norm none switches the norm off."
+            )
+        if str(cfg.character_encoder) == "bilstm" and cfg.character_features % 2 != 0:
+            faults.append(
+                "--character-features must be even with --character-encoder bilstm, half for each direction, but got "
+                f"{cfg.character_features}."
+            )
         return faults
+
+    @classmethod
+    def read_flags(cls, cfg: Any) -> Namespace:
+        """The flags of the model by name.
+
+        Raises:
+            ValueError: if they contradict each other; all faults are reported together.
+        """
+        flat = flat_flags(cfg, cls.config_class)
+        faults = find_unknown_choices(flat, cls.config_class) or cls.find_faults(flat)
+        if faults:
+            raise ValueError("\n".join(faults))
+        return flat
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> nn.Module:
@@ -159,10 +182,7 @@ class SentenceModel(BaseFairseqModel):
         Raises:
             ValueError: if flags contradict each other (all faults are reported together), or do not fit the task.
         """
-        flat = flat_flags(cfg, cls.config_class)
-        faults = cls.find_faults(flat)
-        if faults:
-            raise ValueError("\n".join(faults))
+        flat = cls.read_flags(cfg)
         task = check_sentence_task(task)
         tags = task.predicts == "tags"
         if not task.loads_checkpoint:

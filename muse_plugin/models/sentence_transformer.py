@@ -6,14 +6,14 @@ from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.models import register_model
 from fairseq.modules import PositionalEmbedding
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import flag, naming, with_defaults
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
 from muse_plugin.models.layer_builder import BranchOptions, LayerPlan, branch_names, build_layer
 from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
+from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention import make_padding
@@ -48,13 +48,6 @@ class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     no_layernorm_embedding: bool = flag(
         False, "no layer norm on the embedded words, without which positions may outweigh pretrained vectors"
     )
-
-
-@dataclass
-class SentenceMuseConfig(SentenceTransformerConfig):
-    """Flags of MUSE's encoder for sentences."""
-
-    encoder_branches: str = flag("self_attention,conv,ffn", "see sentence_transformer")
 
 
 class TransformerStates(nn.Module):
@@ -116,12 +109,9 @@ class TransformerStates(nn.Module):
         return x if self.output_norm is None else self.output_norm(x)
 
 
-@register_model("sentence_transformer", dataclass=SentenceTransformerConfig)
+@register("sentence_transformer", SentenceTransformerConfig)
 class SentenceTransformerModel(SentenceModel):
     """The Transformer encoder (arXiv:1706.03762) for sentences: positions, attention, feed-forward."""
-
-    config_class = SentenceTransformerConfig
-    flags_class = SentenceTransformerConfig
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
@@ -161,27 +151,21 @@ class SentenceTransformerModel(SentenceModel):
             normalize_before=cfg.encoder_normalize_before,
         )
         per_layer = zip(_kernel_sizes(cfg), plan_biases(cfg, "encoder"), strict=True)
+        with naming("--encoder-branches"):
+            layers = [build_layer(options, LayerPlan(_stages(cfg), *rest)) for rest in per_layer]
         positions = None
         if str(cfg.encoder_positions) != "none":
             positions = PositionalEmbedding(
                 _LONGEST_LEARNED, width, _NO_WORD, learned=str(cfg.encoder_positions) == "learned"
             )
         return TransformerStates(
-            [build_layer(options, LayerPlan(_stages(cfg), *rest)) for rest in per_layer],
+            layers,
             width,
             positions,
             cfg.dropout,
             norms_input=not cfg.no_layernorm_embedding,
             norms_output=cfg.encoder_normalize_before,
         )
-
-
-@register_model("sentence_muse", dataclass=SentenceMuseConfig)
-class SentenceMuseModel(SentenceTransformerModel):
-    """MUSE's encoder (arXiv:1911.09483) for sentences: attention, dynamic convolution, feed-forward side by side."""
-
-    config_class = SentenceMuseConfig
-    flags_class = SentenceMuseConfig
 
 
 def _stages(cfg: Any) -> list[list[str]]:

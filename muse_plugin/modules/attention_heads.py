@@ -41,7 +41,7 @@ class AttentionHeads(nn.Module):
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         if num_heads < 1:
-            raise ValueError(f"--pooling-heads must be at least 1, but got {num_heads}.")
+            raise ValueError(f"num_heads must be at least 1, but got {num_heads}.")
         self.width = width
         self.num_heads = num_heads
         self.output_size = num_heads * width

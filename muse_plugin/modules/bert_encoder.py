@@ -147,7 +147,7 @@ class BertEncoder(nn.Module):
         if length > self.sizes.max_position_embeddings:
             raise ValueError(
                 f"this BERT reads at most {self.sizes.max_position_embeddings} word pieces, [CLS] and [SEP] among "
-                f"them, but got {length}; use a smaller --max-words."
+                f"them, but got {length}; read fewer words."
             )
         x: Tensor = self.words(pieces) + self.positions.weight[:length] + self.segments.weight[0]
         x = self.dropout(self.embedding_norm(x))

@@ -136,5 +136,5 @@ def check_heads(embed_dim: int, num_heads: int, what: str) -> None:
     if num_heads < 1 or embed_dim % num_heads != 0:
         raise ValueError(
             f"embed_dim must be divisible by the number of {what} heads, but got embed_dim={embed_dim} and "
-            f"{num_heads} heads; change --encoder-embed-dim / --decoder-embed-dim or the number of {what} heads."
+            f"{num_heads} heads; change one of them."
         )

@@ -36,12 +36,9 @@ class CharacterEncoder(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in CHARACTER_ENCODERS[1:]:
-            raise ValueError(f"--character-encoder must be one of {', '.join(CHARACTER_ENCODERS)}, but got {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(CHARACTER_ENCODERS[1:])}, but got {kind!r}.")
         if kind == "bilstm" and output_size % 2 != 0:
-            raise ValueError(
-                "--character-features must be even with --character-encoder bilstm, half for each direction, but got "
-                f"{output_size}."
-            )
+            raise ValueError(f"output_size must be even for bilstm, half for each direction, but got {output_size}.")
         self.padding_idx = padding_idx
         self.output_size = output_size
         self.embedding = nn.Embedding(num_characters, embed_dim, padding_idx)

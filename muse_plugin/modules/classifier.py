@@ -7,12 +7,6 @@ from torch import nn
 ACTIVATIONS = {"leaky_relu": nn.LeakyReLU, "relu": nn.ReLU, "elu": nn.ELU, "tanh": nn.Tanh}
 
 
-def check_hidden_size(hidden_size: int) -> None:
-    """Raises ValueError unless a classifier can have this hidden width; 0 is none."""
-    if hidden_size < 0:
-        raise ValueError(f"--classifier-hidden-dim must be at least 0, but got {hidden_size}; 0 is a single layer.")
-
-
 def build_classifier(
     input_size: int,
     hidden_size: int,
@@ -35,8 +29,9 @@ def build_classifier(
         ValueError: if the activation is unknown or a size negative.
     """
     if activation not in ACTIVATIONS:
-        raise ValueError(f"--classifier-activation must be one of {', '.join(ACTIVATIONS)}, but got {activation!r}.")
-    check_hidden_size(hidden_size)
+        raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, but got {activation!r}.")
+    if hidden_size < 0:
+        raise ValueError(f"hidden_size must be at least 0, but got {hidden_size}; 0 is a single layer.")
     layers: list[nn.Module] = [nn.Dropout(dropout if input_dropout is None else input_dropout)]
     if hidden_size > 0:
         layers += [nn.Linear(input_size, hidden_size), ACTIVATIONS[activation](), nn.Dropout(dropout)]

@@ -27,6 +27,10 @@ COMPILER = "inductor"
 _RECOMPILE_LIMIT = 32
 
 
+class NoCompilerError(RuntimeError):
+    """There is nothing on this machine that makes code for a device."""
+
+
 def compute_layer(layer: Any, x: Tensor, context: LayerContext) -> Tensor:
     """What is compiled: ``ParallelLayer.compute``, without history."""
     result: Tensor = layer.compute(x, context)
@@ -43,7 +47,7 @@ def compile_for(name: str, device: str, compiler: str) -> Callable[..., Tensor]:
         compiler: a back end of torch.compile.
 
     Raises:
-        RuntimeError: if there is no compiler for this device.
+        NoCompilerError: if there is no compiler for this device.
     """
     if compiler == "inductor":
         check_compiler(device)
@@ -60,16 +64,16 @@ def check_compiler(device: str) -> None:
     """Says in one sentence what torch.compile would say in a hundred lines.
 
     Raises:
-        RuntimeError: if it cannot make code for this device.
+        NoCompilerError: if it cannot make code for this device.
     """
     if device == "cpu":
         compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
         if shutil.which(compiler) is None:
-            raise RuntimeError(
-                f"--compile-layers needs a C++ compiler, but {compiler!r} cannot be found; install one (on Debian: "
-                "apt install g++), name yours in the environment variable CXX, or drop the flag."
+            raise NoCompilerError(
+                f"torch.compile needs a C++ compiler, but {compiler!r} cannot be found; install one (on Debian: "
+                "apt install g++), name yours in the environment variable CXX, or train without it."
             )
     elif device == "cuda" and importlib.util.find_spec("triton") is None:
-        raise RuntimeError(
-            "--compile-layers needs Triton on a GPU, but it cannot be found; run pip install triton, or drop the flag."
+        raise NoCompilerError(
+            "torch.compile needs Triton on a GPU, but it cannot be found; run pip install triton, or train without it."
         )

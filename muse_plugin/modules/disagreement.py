@@ -79,5 +79,5 @@ def penalize(heads: Heads, kind: str) -> Tensor:
         ValueError: if the name is unknown.
     """
     if kind not in PENALTIES:
-        raise ValueError(f"--disagreement must be none, {' or '.join(PENALTIES)}, but got {kind!r}.")
+        raise ValueError(f"kind must be one of {', '.join(PENALTIES)}, but got {kind!r}.")
     return PENALTIES[kind](heads)

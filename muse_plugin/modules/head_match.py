@@ -69,7 +69,7 @@ class Match(nn.Module):
     def __init__(self, kind: str, levels: int, head_dim: int, match_dim: int, per_level: bool = False) -> None:
         super().__init__()
         if kind not in MATCHES:
-            raise ValueError(f"--match must be one of {', '.join(MATCHES)}, but got {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(MATCHES)}, but got {kind!r}.")
         self.kind = kind
         self.output_size = match_dim if kind == "element" else 1
         self.linear: LevelLinear | None = None
@@ -139,11 +139,11 @@ class Aggregation(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in AGGREGATIONS:
-            raise ValueError(f"--match-aggregation must be one of {', '.join(AGGREGATIONS)}, but got {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(AGGREGATIONS)}, but got {kind!r}.")
         if kind == "max" and input_size == 1:
             raise ValueError(
-                "--match cosine and --match bilinear make one number of each head, of which --match-aggregation max "
-                "would leave a single one; use --match-aggregation concat."
+                "cosine and bilinear make one number of each head, of which the maximum would leave a single one; "
+                "concatenate them."
             )
         self.kind = kind
         self.linear = LevelLinear(levels, input_size * (parts if kind == "concat" else 1), output_size, per_level)
@@ -246,7 +246,7 @@ class HeadWiseMatch(nn.Module):
             ValueError: if heads are not aggregated by their maximum.
         """
         if self.head_aggregation.kind != "max":
-            raise ValueError("heads win only under --match-aggregation max, but this model has concat.")
+            raise ValueError("heads win only where their maximum is taken, but this match concatenates them.")
         matched = self.match(self._unfold(first), self._unfold(second))
         parts = matched if self.hierarchy or self.level_linear is not None else matched.flatten(1, 2).unsqueeze(1)
         highest, winner = parts.max(dim=2)

@@ -1,7 +1,7 @@
 """Low-rank multi-head attention of documents: a score is a product of two projections, one of them of the context.
 
 Source: Mehta et al., "Low Rank Factorization for Compact Multi-Head Self-Attention" (LAMA), arXiv:1912.00835. Every
-encoder takes it through ``sentence_pooling.py``; the paper's models are in ``models/low_rank_attention_classifier.py``.
+encoder takes it through ``sentence_pooling.py``; the paper's models are in ``models/presets.py``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,9 @@ CONTEXTS = ("learned", "mean")
 # Of the parameters at the start; published for the hidden layer, taken as a deviation, not a variance.
 _DEVIATION = 0.1
 # Of what may be divided by: gradients of words whose scores are zero grow with its inverse, and overflow.
-_SMALLEST_EPSILON = 1e-12
+SMALLEST_EPSILON = 1e-12
 
 logger = logging.getLogger(__name__)
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Raises ValueError unless the norm of ``LowRankAttention`` can work with this smallest divisor."""
-    if not _SMALLEST_EPSILON <= epsilon < float("inf"):
-        raise ValueError(
-            f"--pooling-norm-epsilon must be finite and at least {_SMALLEST_EPSILON:g}, but got {epsilon}; "
-            "--pooling-norm none switches the norm off."
-        )
 
 
 class LowRankAttention(AttentionHeads):
@@ -72,15 +63,15 @@ class LowRankAttention(AttentionHeads):
     ) -> None:
         super().__init__(width, num_heads)
         if rank < 1:
-            raise ValueError(f"--pooling-rank must be at least 1, but got {rank}.")
-        if l2_norm:
-            check_epsilon(epsilon)
+            raise ValueError(f"rank must be at least 1, but got {rank}.")
+        if l2_norm and not SMALLEST_EPSILON <= epsilon < float("inf"):
+            raise ValueError(f"epsilon must be finite and at least {SMALLEST_EPSILON:g}, but got {epsilon}.")
         if context not in CONTEXTS:
-            raise ValueError(f"--pooling-context must be one of {', '.join(CONTEXTS)}, but got {context!r}.")
+            raise ValueError(f"context must be one of {', '.join(CONTEXTS)}, but got {context!r}.")
         if l2_norm and num_heads == 1:
             logger.warning(
                 "low-rank attention with one head and the l2 norm cannot learn where to look: each score is +1 or -1 "
-                "and its gradient zero; use --pooling-norm none or more --pooling-heads."
+                "and its gradient zero; use more heads, or no norm."
             )
         self.rank = rank
         self.l2_norm = l2_norm
@@ -118,8 +109,8 @@ class LowRankAttention(AttentionHeads):
             return self.context
         if words is None:
             raise ValueError(
-                "--pooling-context mean is the mean of the embedded words, but only states were given; pass words, or "
-                "use --pooling-context learned."
+                "the context mean is the mean of the embedded words, but only states were given; pass words, or use "
+                "the context learned."
             )
         if words.shape[-1] != self.context_size:
             raise ValueError(

@@ -55,8 +55,7 @@ class MultiScaleLayer(nn.Module):
         if min(embed_dim, num_heads, head_dim) < 1:
             raise ValueError(
                 "a multi-scale layer needs a width, heads and a width of a head of at least 1, but got "
-                f"{embed_dim}, {num_heads} and {head_dim}; change --encoder-embed-dim, --encoder-attention-heads or "
-                "--encoder-head-dim."
+                f"embed_dim={embed_dim}, num_heads={num_heads} and head_dim={head_dim}."
             )
         self.num_heads = num_heads
         self.head_dim = head_dim

@@ -24,7 +24,7 @@ def pair_features(first: Tensor, second: Tensor, kind: str) -> Tensor:
         ValueError: if the kind is unknown.
     """
     if kind not in PAIR_FEATURES:
-        raise ValueError(f"--pair-features must be one of {', '.join(PAIR_FEATURES)}, but got {kind!r}.")
+        raise ValueError(f"kind must be one of {', '.join(PAIR_FEATURES)}, but got {kind!r}.")
     difference = first - second
     third = difference if kind == "signed_product" else difference.abs()
     last = difference if kind == "difference_twice" else first * second

@@ -66,7 +66,7 @@ class ParallelLayer(InferenceForm):
         if not any(branch.projections for branch in branches.values()):
             raise ValueError(
                 "a parallel layer needs at least one branch that reads its input projection, but got "
-                f"{', '.join(branches) or 'none'}; add e.g. ffn to --encoder-branches / --decoder-branches."
+                f"{', '.join(branches) or 'none'}; add e.g. ffn."
             )
         self.embed_dim = embed_dim
         self.branch_dropout = branch_dropout

@@ -133,7 +133,7 @@ class SentencePooling(nn.Module):
     ) -> None:
         super().__init__()
         if kind not in _PARTS:
-            raise ValueError(f"--pooling must be one of {', '.join(POOLINGS)}, but got {kind!r}.")
+            raise ValueError(f"kind must be one of {', '.join(POOLINGS)}, but got {kind!r}.")
         self.kind = kind
         parts = [_build_part(name, width, norms, settings) for name in _PARTS[kind]]
         self.parts = nn.ModuleList(parts)

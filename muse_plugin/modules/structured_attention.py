@@ -27,7 +27,7 @@ class StructuredAttention(AttentionHeads):
     def __init__(self, width: int, num_heads: int = 30, hidden_size: int = 350) -> None:
         super().__init__(width, num_heads)
         if hidden_size < 1:
-            raise ValueError(f"--pooling-hidden-dim must be at least 1, but got {hidden_size}.")
+            raise ValueError(f"hidden_size must be at least 1, but got {hidden_size}.")
         self.hidden = nn.Linear(width, hidden_size, bias=False)
         self.heads = nn.Linear(hidden_size, num_heads, bias=False)
 

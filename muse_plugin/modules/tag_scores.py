@@ -31,8 +31,8 @@ class TagScores(nn.Module):
                 from torchcrf import CRF
             except ImportError:
                 raise ImportError(
-                    "--crf needs the package pytorch-crf, which is not installed; run 'pip install pytorch-crf', "
-                    "or drop the flag."
+                    "a conditional random field needs the package pytorch-crf, which is not installed; run "
+                    "'pip install pytorch-crf', or leave it out."
                 ) from None
             self.crf = CRF(tags, batch_first=True)
 

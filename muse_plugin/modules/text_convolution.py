@@ -28,8 +28,8 @@ class TextConvolution(nn.Module):
         super().__init__()
         if not widths or min(widths) < 1 or filters < 1:
             raise ValueError(
-                "--encoder-filter-widths must list widths of at least 1 word, and --encoder-filters be at least 1, but "
-                f"got {list(widths)} and {filters}."
+                f"there must be widths of at least 1 word, and at least 1 filter, but got widths={list(widths)} and "
+                f"filters={filters}."
             )
         self.convs = nn.ModuleList(nn.Conv1d(input_size, filters, width) for width in widths)
         self.output_size = len(widths) * filters

@@ -58,8 +58,8 @@ class WordEmbedder(nn.Module):
         if self.characters is not None:
             if characters is None:
                 raise ValueError(
-                    "--character-encoder reads the characters of every word, but the data have none; prepare them with "
-                    "muse-plugin prepare-text --characters, or train with --character-encoder none."
+                    "this embedder reads the characters of every word, but the data have none; prepare them with "
+                    "their characters."
                 )
             parts.append(self.characters(characters))
         x: Tensor = self.dropout(torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0])

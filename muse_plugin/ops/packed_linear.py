@@ -92,7 +92,7 @@ def _pack_int8(weight: Tensor, bias: Tensor | None) -> Any:
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         raise RuntimeError(
             f"8-bit weights need a float32 model on the CPU, but got {weight.dtype} on {weight.device}; "
-            "add --cpu and drop --fp16, or drop the 8-bit option."
+            "compute there, or without 8-bit weights."
         )
     engines = [engine for engine in torch.backends.quantized.supported_engines if engine != "none"]
     if not engines or not hasattr(torch, "quantize_per_channel"):

@@ -139,7 +139,7 @@ def _attend(
         compute = {"reference": _reference, "flex": _flex}.get(backend, _dense)
         windows = _move(windows, query.device)
         out = compute(query, key, value, windows, key_padding_mask, dropout)
-        return [_clear_blind(out, windows, key.shape[2], key_padding_mask)]
+        return [_zero_rows_without_keys(out, windows, key.shape[2], key_padding_mask)]
     if query.numel() == 0:
         return [torch.zeros_like(query)]
     groups = _group(windows, query, key.shape[2], backend)
@@ -148,7 +148,7 @@ def _attend(
         own = windows.take(start, end)
         inputs = (x[:, start:end] for x in (query, key, value))
         part = compute(*inputs, own, key_padding_mask, dropout, low, high)
-        parts.append(_clear_blind(part, own, key.shape[2], key_padding_mask))
+        parts.append(_zero_rows_without_keys(part, own, key.shape[2], key_padding_mask))
     return parts
 
 
@@ -371,7 +371,7 @@ def _alike(windows: Windows) -> bool:
     return not windows.slopes.requires_grad and bool((windows.slopes == windows.slopes[0]).all())
 
 
-def _clear_blind(out: Tensor, windows: Windows, positions: int, padding: Tensor | None) -> Tensor:
+def _zero_rows_without_keys(out: Tensor, windows: Windows, positions: int, padding: Tensor | None) -> Tensor:
     """Zeros for queries that see no key. Where a window holds the query itself, every real query sees one."""
     device = out.device
     if not torch.compiler.is_compiling() and bool(((windows.first <= 0) & (windows.last >= 0)).all()):

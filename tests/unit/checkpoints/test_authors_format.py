@@ -9,11 +9,11 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
 from support.helpers import assert_close, parse_flags
 from support.reference import NAMES, STATE_ATOL, load_reference
 
 from muse_plugin.checkpoints.authors_format import convert_checkpoint, run
-from muse_plugin.models.muse import MuseModel, MuseSimpleModel
 
 B, D, F, G0, G1 = (
     "b_muse_shared_embeddings",
@@ -96,7 +96,7 @@ def test_flags_are_those_of_the_authors_model(name):
 def test_converted_parameters_are_exactly_those_of_our_model(name):
     converted = convert_checkpoint(authors_checkpoint(name))
     model = loaded(converted, name)
-    assert type(model) is (MuseSimpleModel if converted["args"].arch == "muse_simple" else MuseModel)
+    assert type(model) is ARCH_MODEL_REGISTRY[converted["args"].arch]
     assert {key for key, _ in model.named_parameters(remove_duplicate=False)} <= set(converted["model"])
     extra = set(converted["model"]) - set(model.state_dict())
     assert extra == set()

@@ -80,9 +80,7 @@ def test_sizes_survive_being_written(tmp_path):
 @torch.no_grad()
 def test_a_sentence_beyond_the_positions_is_refused(tmp_path):
     make_bert(tmp_path)
-    sentence = (
-        "this BERT reads at most 16 word pieces, [CLS] and [SEP] among them, but got 17; use a smaller --max-words."
-    )
+    sentence = "this BERT reads at most 16 word pieces, [CLS] and [SEP] among them, but got 17; read fewer words."
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         load(tmp_path)(torch.zeros(1, 17, dtype=torch.int64))
 

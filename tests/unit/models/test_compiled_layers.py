@@ -230,8 +230,8 @@ def test_training_raises_error_without_a_c_compiler(monkeypatch):
     net = build(compile_layers=True, encoder_ffn_embed_dim=28).train()
     _, _, source, target = make_pair()
     sentence = (
-        r"^--compile-layers needs a C\+\+ compiler, but 'g\+\+' cannot be found; install one \(on Debian: apt install "
-        r"g\+\+\), name yours in the environment variable CXX, or drop the flag\.$"
+        r"^--compile-layers: torch.compile needs a C\+\+ compiler, but 'g\+\+' cannot be found; install one \(on "
+        r"Debian: apt install g\+\+\), name yours in the environment variable CXX, or train without it\.$"
     )
     with pytest.raises(RuntimeError, match=sentence):
         logits_of(net, source, target)
@@ -243,7 +243,7 @@ def test_training_raises_error_without_a_c_compiler(monkeypatch):
 
 def test_training_raises_error_on_a_gpu_without_triton(monkeypatch):
     monkeypatch.setattr(compiled_layer.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"^--compile-layers needs Triton on a GPU, but it cannot be found; run pip"):
+    with pytest.raises(RuntimeError, match=r"^torch.compile needs Triton on a GPU, but it cannot be found; run pip"):
         compiled_layer.check_compiler("cuda")
 
 

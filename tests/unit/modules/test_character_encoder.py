@@ -108,7 +108,7 @@ def test_dropout_acts_in_training_only(kind):
 
 
 def test_raises_error_when_the_width_of_two_directions_is_odd():
-    sentence = "--character-features must be even with --character-encoder bilstm, half for each direction, but got 7."
+    sentence = "output_size must be even for bilstm, half for each direction, but got 7."
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         CharacterEncoder("bilstm", SYMBOLS, PAD, 5, 7)
     assert CharacterEncoder("cnn", SYMBOLS, PAD, 5, 7)(make_batch()).shape == (3, 3, 7)
@@ -116,7 +116,5 @@ def test_raises_error_when_the_width_of_two_directions_is_odd():
 
 @pytest.mark.parametrize("kind", ["none", "lstm"])
 def test_raises_error_for_an_unknown_kind(kind):
-    with pytest.raises(
-        ValueError, match=rf"^--character-encoder must be one of none, cnn, bilstm, but got '{kind}'\.$"
-    ):
+    with pytest.raises(ValueError, match=rf"^kind must be one of cnn, bilstm, but got '{kind}'\.$"):
         CharacterEncoder(kind, SYMBOLS, PAD, 5, 6)

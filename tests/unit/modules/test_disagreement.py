@@ -47,6 +47,6 @@ def test_penalties_have_the_names_of_the_paper_and_no_others():
     assert_close(penalize(heads, "penal"), attention_overlap(heads.weights), atol=0, rtol=0)
     assert_close(penalize(heads, "emb"), vector_similarity(heads.vectors), atol=0, rtol=0)
     assert penalize(heads, "emb").dtype == torch.float32
-    sentence = "--disagreement must be none, penal or emb, but got 'sub'."
+    sentence = "kind must be one of penal, emb, but got 'sub'."
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         penalize(heads, "sub")

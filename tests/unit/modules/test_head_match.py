@@ -205,12 +205,12 @@ def test_dropout_is_for_training_and_gradients_reach_all_parameters():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((1, 2, 3, 2, "dot"), "--match must be one of element, cosine, bilinear, but got 'dot'."),
-        ((1, 2, 3, 2, "element", "sum"), "--match-aggregation must be one of max, concat, but got 'sum'."),
+        ((1, 2, 3, 2, "dot"), "kind must be one of element, cosine, bilinear, but got 'dot'."),
+        ((1, 2, 3, 2, "element", "sum"), "kind must be one of max, concat, but got 'sum'."),
         (
             (1, 2, 3, 2, "cosine", "max"),
-            "--match cosine and --match bilinear make one number of each head, of which --match-aggregation max would "
-            "leave a single one; use --match-aggregation concat.",
+            "cosine and bilinear make one number of each head, of which the maximum would leave a single one; "
+            "concatenate them.",
         ),
         (
             (0, 2, 3, 2),
@@ -226,6 +226,6 @@ def test_what_cannot_be_built_is_refused(arguments, message):
 def test_heads_win_only_a_maximum():
     net = build(1, 2, 3, 2, "cosine", "concat")
     with pytest.raises(
-        ValueError, match=r"^heads win only under --match-aggregation max, but this model has concat\.$"
+        ValueError, match=r"^heads win only where their maximum is taken, but this match concatenates them\.$"
     ):
         net.winning_heads(vectors(1, 6), vectors(1, 6))

@@ -115,7 +115,7 @@ def test_one_head_with_the_norm_cannot_learn_and_says_so_once(caplog):
         make_pooling(num_heads=2)
     assert [record.getMessage() for record in caplog.records] == [
         "low-rank attention with one head and the l2 norm cannot learn where to look: each score is +1 or -1 and its "
-        "gradient zero; use --pooling-norm none or more --pooling-heads."
+        "gradient zero; use more heads, or no norm."
     ]
     for factors in (pooling.context_factors, pooling.state_factors):
         assert not factors.weight.grad.any()
@@ -233,17 +233,16 @@ def test_it_starts_with_small_normal_numbers_and_has_the_parameters_of_the_paper
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"num_heads": 0}, "--pooling-heads must be at least 1, but got 0."),
-        ({"rank": 0}, "--pooling-rank must be at least 1, but got 0."),
+        ({"num_heads": 0}, "num_heads must be at least 1, but got 0."),
+        ({"rank": 0}, "rank must be at least 1, but got 0."),
         *(
             (
                 {"epsilon": epsilon},
-                f"--pooling-norm-epsilon must be finite and at least 1e-12, but got {epsilon}; --pooling-norm none "
-                "switches the norm off.",
+                f"epsilon must be finite and at least 1e-12, but got {epsilon}.",
             )
             for epsilon in (0.0, 1e-13, math.nan, math.inf)
         ),
-        ({"context": "max"}, "--pooling-context must be one of learned, mean, but got 'max'."),
+        ({"context": "max"}, "context must be one of learned, mean, but got 'max'."),
     ],
 )
 def test_raises_error_for_settings_that_cannot_work(settings, sentence):
@@ -257,7 +256,7 @@ def test_raises_error_for_vectors_of_another_width_and_missing_words():
     for arguments, start in (
         ((torch.randn(2, 5, 6).double(),), "these heads were made for states of width 4, but got width 6; "),
         ((states, None, states), "this context was made for words of width 3, but got width 4; "),
-        ((states,), "--pooling-context mean is the mean of the embedded words, but only states were given; "),
+        ((states,), "the context mean is the mean of the embedded words, but only states were given; "),
     ):
         with pytest.raises(ValueError, match=f"^{re.escape(start)}"):
             pooling(*arguments)

@@ -288,12 +288,10 @@ def test_windows_and_directions_can_be_summed():
     assert moved.nonzero().flatten().tolist() == [3, 4]
 
 
-@pytest.mark.parametrize(("sizes", "text"), [((0, 2, 3), "0, 2 and 3"), ((4, 2, 0), "4, 2 and 0")])
-def test_raises_error_when_a_size_is_below_one(sizes, text):
-    sentence = (
-        f"a multi-scale layer needs a width, heads and a width of a head of at least 1, but got {text}; change "
-        "--encoder-embed-dim, --encoder-attention-heads or --encoder-head-dim."
-    )
+@pytest.mark.parametrize("sizes", [(0, 2, 3), (4, 2, 0)])
+def test_raises_error_when_a_size_is_below_one(sizes):
+    text = "embed_dim={}, num_heads={} and head_dim={}".format(*sizes)
+    sentence = f"a multi-scale layer needs a width, heads and a width of a head of at least 1, but got {text}."
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         MultiScaleLayer(*sizes, MultiScaleWindows([Scale(1)] * 2))
 

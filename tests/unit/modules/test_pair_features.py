@@ -27,6 +27,6 @@ def test_the_order_of_a_pair_matters(kind):
 
 def test_raises_error_for_an_unknown_kind():
     with pytest.raises(
-        ValueError, match=r"^--pair-features must be one of product, difference_twice, signed_product, but got 'sum'\.$"
+        ValueError, match=r"^kind must be one of product, difference_twice, signed_product, but got 'sum'\.$"
     ):
         pair_features(FIRST, SECOND, "sum")

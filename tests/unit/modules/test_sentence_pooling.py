@@ -129,7 +129,7 @@ def test_half_precision_stays_what_it_is_and_finite(kind, dtype):
 def test_raises_error_for_an_unknown_kind():
     kinds = "max, mean, cls, cls_max, cls_max_concat, source_to_token, source_to_token_max, low_rank_attention, "
     kinds += "structured_attention"
-    with pytest.raises(ValueError, match=rf"^--pooling must be one of {kinds}, but got 'median'\.$"):
+    with pytest.raises(ValueError, match=rf"^kind must be one of {kinds}, but got 'median'\.$"):
         SentencePooling("median", 4)
 
 

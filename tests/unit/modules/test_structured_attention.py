@@ -50,5 +50,5 @@ def test_weights_and_vectors_are_those_of_the_equations_and_padding_is_not_read(
 
 def test_it_has_the_parameters_of_the_paper_and_refuses_no_hidden_units():
     assert sum(p.numel() for p in StructuredAttention(600).parameters()) == 350 * 600 + 30 * 350
-    with pytest.raises(ValueError, match=r"^--pooling-hidden-dim must be at least 1, but got 0\.$"):
+    with pytest.raises(ValueError, match=r"^hidden_size must be at least 1, but got 0\.$"):
         StructuredAttention(8, hidden_size=0)

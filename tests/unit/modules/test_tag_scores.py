@@ -116,7 +116,8 @@ def test_scores_are_a_linear_map_with_dropout_in_training_only():
 def test_raises_error_when_the_package_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchcrf", None)
     sentence = (
-        "--crf needs the package pytorch-crf, which is not installed; run 'pip install pytorch-crf', or drop the flag."
+        "a conditional random field needs the package pytorch-crf, which is not installed; run 'pip install "
+        "pytorch-crf', or leave it out."
     )
     with pytest.raises(ImportError, match=f"^{re.escape(sentence)}$"):
         TagScores(5, TAGS, crf=True)

@@ -50,9 +50,7 @@ def test_every_sentence_equals_a_loop_over_its_words(widths):
 
 @pytest.mark.parametrize(("widths", "filters"), [([], 4), ([3, 0], 4), ([3], 0)])
 def test_raises_error_without_widths_or_filters(widths, filters):
-    sentence = (
-        "--encoder-filter-widths must list widths of at least 1 word, and --encoder-filters be at least 1, but got "
-        f"{widths} and {filters}."
-    )
+    sentence = "there must be widths of at least 1 word, and at least 1 filter, but got "
+    sentence += f"widths={widths} and filters={filters}."
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         TextConvolution(5, widths, filters)

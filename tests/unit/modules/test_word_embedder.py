@@ -56,8 +56,7 @@ def test_dropout_acts_before_the_linear_map_in_training_only():
 def test_raises_error_when_characters_are_missing():
     words, _, characters = make_tables()
     sentence = (
-        "--character-encoder reads the characters of every word, but the data have none; prepare them with muse-plugin "
-        "prepare-text --characters, or train with --character-encoder none."
+        "this embedder reads the characters of every word, but the data have none; prepare them with their characters."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         WordEmbedder(words, 8, characters=characters)(TOKENS)

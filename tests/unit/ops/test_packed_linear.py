@@ -68,7 +68,11 @@ def test_auto_leaves_other_dtypes_to_the_plain_product(weights):
     ("dtype", "backend", "sentence"),
     [
         (torch.float64, "onednn", r"needs float32 on a CPU .*, but got torch.float64 on cpu; use backend='plain'"),
-        (torch.float16, "int8", r"need a float32 model on the CPU, but got torch.float16 on cpu; add --cpu"),
+        (
+            torch.float16,
+            "int8",
+            r"need a float32 model on the CPU, but got torch.float16 on cpu; compute there",
+        ),
     ],
 )
 def test_a_named_back_end_that_cannot_run_raises_and_does_not_fall_back(weights, dtype, backend, sentence):

@@ -1,6 +1,7 @@
 """Imports point one way: ops <- modules <- models <- the rest. The table is that of the design."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -131,6 +132,18 @@ def test_the_command_needs_only_the_standard_library():
             if name.partition(".")[0] not in allowed:
                 violations.append(f"{relative}:{line}: {COMMAND} must not import {name}")
     assert not violations, "\n".join(violations)
+
+
+def test_what_gets_numbers_speaks_of_no_flags():
+    """Errors of modules and ops name arguments; models and tasks, which know the flags, name these."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value!r}"
+        for room in ("modules", "ops")
+        for path in sorted((PACKAGE / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search("(?<!-)--[a-z]", node.value)
+    ]
+    assert found == []
 
 
 @pytest.mark.parametrize(

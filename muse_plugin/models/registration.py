@@ -1,0 +1,54 @@
+"""Registers models under the name that ``--arch`` takes, each with a config class, whose fields are its flags."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import make_dataclass
+from typing import Any, TypeVar
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_REGISTRY, register_model
+
+from muse_plugin.contracts.flag import inherit_flags
+
+Model = TypeVar("Model", bound=type)
+
+
+def register(name: str, config_class: type) -> Callable[[Model], Model]:
+    """Registers a model; it finds its config as ``config_class``, and as ``flags_class`` what makes its flags.
+
+    Only ``config_class`` changes in a preset: fairseq makes a switch that is on by default switch off when it is given.
+    """
+
+    def add(model: Model) -> Model:
+        model.config_class = model.flags_class = config_class  # type: ignore[attr-defined]
+        return register_model(name, dataclass=config_class)(model)
+
+    return add
+
+
+def register_preset(
+    name: str, base: str, settings: Mapping[str, Any], module: dict[str, Any], suffix: str = ""
+) -> None:
+    """Registers a model that differs from another in the defaults of flags alone.
+
+    A model of its own, not only an architecture name: fairseq's hydra front end looks up defaults by model.
+
+    Args:
+        name: for ``--arch``.
+        base: name of the other model.
+        settings: flags by name and their values.
+        module: ``globals()`` of the file of the preset, where pickle will look for the classes.
+        suffix: ends the name of the class; caches of vectors know it.
+    """
+    parent: Any = MODEL_REGISTRY[base]
+    changed = [(key, kind, default) for key, (kind, default) in inherit_flags([parent.config_class], settings).items()]
+    # Named and kept in that module, so that pickle finds them again: muse_tiny -> MuseTiny, MuseTinyConfig.
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    namespace = {"__module__": module["__name__"], "__doc__": parent.__doc__}
+    config_class = make_dataclass(f"{class_name}Config", changed, bases=(parent.config_class,), namespace=namespace)
+    model_class = type(class_name + suffix, (parent,), {**namespace, "config_class": config_class})
+    module.update({config_class.__name__: config_class, model_class.__name__: model_class})
+    register_model(name, dataclass=config_class)(model_class)
+
+    def fill(args: Any) -> None:
+        vars(args).update({key: value for key, value in settings.items() if not hasattr(args, key)})
+
+    ARCH_CONFIG_REGISTRY[name] = fill
