@@ -21,7 +21,7 @@ from omegaconf import II
 from muse_plugin.contracts.flag import flag
 from muse_plugin.tasks.bpe_dropout.background import BackgroundSegmenter, Side
 from muse_plugin.tasks.bpe_dropout.resegmented_pairs import ResegmentedPairs
-from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, read_codes, read_text
+from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, find_codes, read_codes, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,9 @@ class TranslationWithBpeDropoutConfig(TranslationConfig):
     """Flags of translation with BPE-dropout: those of fairseq's ``translation``, and these."""
 
     bpe_dropout: float = flag(
-        0.1, "probability in [0, 1) of leaving out a merge when training text is segmented (0.1: the paper's)"
+        0.1,
+        "probability in [0, 1) of leaving out a merge when training text is segmented (0.1: the paper's); of a unigram "
+        "model of SentencePiece, the smoothing of the sampling, 0 for none",
     )
     source_bpe_dropout: Optional[float] = flag(None, "the same for the source alone (default: --bpe-dropout)")
     target_bpe_dropout: Optional[float] = flag(None, "the same for the target alone (default: --bpe-dropout)")
@@ -41,7 +43,9 @@ class TranslationWithBpeDropoutConfig(TranslationConfig):
         "per line (default: the prefix train.tok in the folder of the binarised data)",
     )
     bpe_codes: Optional[str] = flag(
-        None, "codes file of subword-nmt (default: bpe.codes in the folder of the binarised data)"
+        None,
+        "codes file of subword-nmt or .model of SentencePiece (default: those that muse-plugin prepare-translation "
+        "left in the folder of the binarised data, such as bpe.codes)",
     )
     target_bpe_codes: Optional[str] = flag(None, "codes file of the target alone (default: --bpe-codes)")
     bpe_dropout_workers: int = flag(
@@ -58,7 +62,8 @@ class TranslationWithBpeDropoutTask(TranslationTask):
     trained on, and without dropout otherwise. Differs from the paper: a segmentation with symbols that the dictionary
     lacks is replaced, see ``LineSegmenter``. Without dropout the tokens are those of ``subword-nmt apply-bpe`` and
     ``fairseq-preprocess``, except for words with symbols that a shortened dictionary lacks: they are divided further
-    where that helps, as by ``apply-bpe --vocabulary``.
+    where that helps, as by ``apply-bpe --vocabulary``. With a BPE model of SentencePiece its merges are left out; with
+    a unigram model a segmentation is drawn, see ``PieceSampler``.
 
     The segmentation depends on ``--seed``, the epoch, and the number of the line; every data-parallel process makes
     the same one. Training that resumes, also in the middle of an epoch, goes on with the batches of one that has
@@ -144,8 +149,13 @@ class TranslationWithBpeDropoutTask(TranslationTask):
         data = Path(self.cfg.data)
         prefix = self.cfg.train_text or str(data / "train.tok")
         texts = [Path(f"{prefix}.{lang}") for lang in (self.cfg.source_lang, self.cfg.target_lang)]
-        source_codes = Path(self.cfg.bpe_codes or data / "bpe.codes")
-        codes = [source_codes, Path(self.cfg.target_bpe_codes or source_codes)]
+        codes = [
+            Path(named) if named else find_codes(data, side)
+            for side, named in (
+                ("source", self.cfg.bpe_codes),
+                ("target", self.cfg.target_bpe_codes or self.cfg.bpe_codes),
+            )
+        ]
         missing = [
             f"the training text {path} does not exist; name by --train-text the prefix of the files that were "
             "segmented for the binarised data, as they were before BPE."
@@ -154,7 +164,7 @@ class TranslationWithBpeDropoutTask(TranslationTask):
         ]
         missing += [
             f"the BPE codes {path} do not exist; name by --bpe-codes the file that subword-nmt has learnt for the "
-            "binarised data."
+            "binarised data, or the .model of SentencePiece."
             for path in dict.fromkeys(codes)
             if not path.is_file()
         ]

@@ -36,11 +36,11 @@ class Side:
     Attributes:
         name: "source" or "target"; random numbers depend on it.
         text: the words.
-        codes: content of the codes file of subword-nmt.
+        codes: content of the codes file of subword-nmt, or of a SentencePiece model in base64.
         indices: symbol to id, of the dictionary.
         unknown: id for symbols that are not in ``indices``.
         end: id that ends each line.
-        dropout: probability in [0, 1) of leaving out a merge.
+        dropout: probability in [0, 1) of leaving out a merge; of a unigram model, see ``PieceSampler``.
     """
 
     name: str

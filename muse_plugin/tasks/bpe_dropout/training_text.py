@@ -1,6 +1,6 @@
 """Checks training text and BPE codes before anything is segmented, and divides the text among processes."""
 
-import io
+import base64
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from muse_plugin.text.byte_pair_encoding import count_merges
+from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
+from muse_plugin.text.sentence_pieces import MODEL_NAME, SPACE_MARK, SentencePieces
 
 SAMPLE_LINES = 1000
 # In the sample, of all pieces: more unknown ones, or more words that end in "@@", cannot be by accident.
@@ -126,12 +127,25 @@ def check_parallel(source: TrainingText, target: TrainingText) -> None:
         )
 
 
+def find_codes(data: Path, side: str) -> Path:
+    """The codes or the model of one side in a folder, joint or its own; ``bpe.codes`` if there is none."""
+    names = [CODES_NAME, f"bpe.{side}.codes", MODEL_NAME, f"sentencepiece.{side}.model"]
+    return data / next((name for name in names if (data / name).is_file()), CODES_NAME)
+
+
 def read_codes(path: Path) -> str:
-    """Reads a codes file of subword-nmt, which itself would end the process at a bad line.
+    """Reads a codes file of subword-nmt, which itself would end the process at a bad line, or a SentencePiece model.
+
+    Returns:
+        The content; of a file that ends in ``.model``, in base64.
 
     Raises:
         ValueError: if it is something else.
     """
+    if path.suffix == ".model":
+        model = path.read_bytes()
+        SentencePieces(model, str(path))
+        return base64.b64encode(model).decode("ascii")
     text = path.read_bytes().decode("utf-8", errors="replace")
     count_merges(text, f"the BPE codes {path}")
     return text
@@ -142,7 +156,7 @@ def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping
 
     Args:
         text: one language.
-        codes: content of the codes file.
+        codes: of ``read_codes``.
         codes_path: where it lies, for messages.
         indices: of the dictionary of that language.
         lang: name of the language, for messages.
@@ -151,17 +165,18 @@ def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping
         ValueError: if the text is segmented already, or more than ``TOLERATED`` of its pieces are not in the
             dictionary.
     """
-    from subword_nmt.apply_bpe import BPE
-
     words = [word for line in text.sample for word in line.split()]
-    marked = sum(word.endswith("@@") for word in words)
+    marked = sum(word.endswith(BPE_MARKER) or word.startswith(SPACE_MARK) for word in words)
     if marked > TOLERATED * len(words):
         raise ValueError(
             f"--train-text must be text before BPE, but {marked} of {len(words)} words of a sample of {text.path} end "
-            "in '@@'; give the tokenised text, or remove '@@ ' from this one."
+            f"in '{BPE_MARKER}' or start with '{SPACE_MARK}'; give the text in words."
         )
-    bpe = BPE(io.StringIO(codes))
-    pieces = [piece for line in text.sample for piece in bpe.process_line(line).split()]
+    if codes_path.suffix == ".model":
+        cut = SentencePieces(base64.b64decode(codes)).split
+    else:
+        cut = BytePairEncoding(codes).split
+    pieces = [piece for line in text.sample for piece in cut(line.split())]
     unknown = [piece for piece in pieces if piece not in indices]
     if len(unknown) > TOLERATED * len(pieces):
         examples = ", ".join(dict.fromkeys(unknown[:100]))

@@ -1,24 +1,28 @@
-"""BPE with dropout on lines of words, and the program of the processes that do it in the background.
+"""Random subwords of lines of words, and the program of the processes that draw them in the background.
 
 Run by its path, with a job as JSON on standard input (see ``main``). So that such a process starts in a moment and
-stays small, this file imports nothing but the standard library and subword-nmt: no torch, no fairseq, and not the
-package that it lies in, whose import would bring both.
+stays small, this file imports nothing but the standard library, subword-nmt and sentencepiece: no torch, no fairseq,
+and not the package that it lies in, whose import would bring both.
 """
 
+import base64
 import gc
 import io
 import json
 import os
 import random
+import re
 import sys
 from array import array
 from itertools import pairwise
-from math import log
-from typing import Any, BinaryIO, Callable, NamedTuple, Optional
+from math import exp, log
+from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Union
 
 from subword_nmt.apply_bpe import BPE, check_vocab_and_split
 
 MARKER = "@@"
+SPACE_MARK = "\u2581"
+SPECIAL = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 # After so many random segmentations with symbols that the dictionary lacks, a word is segmented without dropout.
 TRIES = 10
 
@@ -84,8 +88,11 @@ class LineSegmenter:
 
     def __init__(self, codes: str, indices: dict[str, int], unknown: int, end: int, dropout: float) -> None:
         bpe = BPE(io.StringIO(codes))
-        self._ranks = bpe.bpe_codes
         self._parts = bpe.bpe_codes_reverse
+        self._prepare(bpe.bpe_codes, indices, unknown, end, dropout)
+
+    def _prepare(self, ranks: Any, indices: dict[str, int], unknown: int, end: int, dropout: float) -> None:
+        self._ranks = ranks
         self._indices = indices
         self._unknown = unknown
         self._end = end
@@ -121,8 +128,7 @@ class LineSegmenter:
         return ids
 
     def _learn(self, text: str) -> _Word:
-        symbols = list(text)
-        symbols[-1] += "</w>"
+        symbols = self._spell(text)
         ranks = [self._ranks.get(pair, _NEVER) for pair in pairwise(symbols)]
         plain = self._leave_out(symbols, ranks)
         word = _Word(plain, plain.ids.count(self._unknown), {}, symbols, ranks)
@@ -130,6 +136,9 @@ class LineSegmenter:
             self._words.clear()  # the frequent ones will soon be back
         self._words[text] = word
         return word
+
+    def _spell(self, text: str) -> list[str]:
+        return [*text[:-1], f"{text[-1]}</w>"]
 
     def _leave_out(self, symbols: list[str], ranks: list[int], *draws: int) -> _Outcome:
         merged, count = self._merge(symbols, ranks, draws)
@@ -233,6 +242,168 @@ class LineSegmenter:
         return [indices.get(piece, self._unknown) for piece in pieces]
 
 
+class SentencePieceModel:
+    """What the two segmenters below take from a model of SentencePiece.
+
+    The library draws segmentations itself, but not the same ones in another process, whatever the seed.
+
+    Args:
+        model: content of a ``.model`` file.
+        indices: symbol to id, of the dictionary.
+
+    Attributes:
+        scores: of the pieces that the dictionary has: logarithms of probabilities, or of a BPE model the order of its
+            merges, with a minus.
+        is_bpe: whether this is a BPE model.
+    """
+
+    def __init__(self, model: bytes, indices: dict[str, int]) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._processor = processor = SentencePieceProcessor(model_proto=model)
+        numbers = range(processor.GetPieceSize())
+        scores = {processor.IdToPiece(i): processor.GetScore(i) for i in numbers if not processor.IsControl(i)}
+        self.is_bpe = all(score.is_integer() for score in scores.values())
+        self.scores = {piece: score for piece, score in scores.items() if piece in indices and piece not in SPECIAL}
+
+    def cut(self, line: str) -> list[str]:
+        """Returns the pieces of the best segmentation."""
+        pieces: list[str] = []
+        for piece in self._processor.EncodeAsPieces(" ".join(line.split())):
+            pieces.extend(piece if piece in SPECIAL else (piece,))  # as the text pipeline does
+        return pieces
+
+    def list_words(self, line: str) -> list[str]:
+        """Returns the words of a line as the model sees them, each with its mark of a space."""
+        return re.findall(f"{SPACE_MARK}?[^{SPACE_MARK}]+|{SPACE_MARK}", "".join(self.cut(line)))
+
+
+class PieceMerger(LineSegmenter):
+    """Segments words as ``LineSegmenter`` does, by the merges of a BPE model of SentencePiece.
+
+    Args:
+        model: the model.
+        indices: see ``LineSegmenter``, like all that follow.
+        unknown: id for symbols that are not in ``indices``.
+        end: id that ends each line.
+        dropout: probability in (0, 1) of leaving out a merge.
+    """
+
+    def __init__(
+        self, model: SentencePieceModel, indices: dict[str, int], unknown: int, end: int, dropout: float
+    ) -> None:
+        self._model = model
+        self._prepare(_JoinedRanks(model.scores), indices, unknown, end, dropout)
+
+    def __call__(self, line: str, key: str) -> list[int]:
+        """Segments one line; see ``LineSegmenter``."""
+        return super().__call__(" ".join(self._model.list_words(line)), key)
+
+    def _spell(self, text: str) -> list[str]:
+        return list(text)
+
+    def _look_up(self, symbols: list[str]) -> list[int]:
+        return [self._indices.get(symbol, self._unknown) for symbol in symbols]
+
+
+class _JoinedRanks:
+    """The rank of a merge, which in a model of SentencePiece depends on its result alone."""
+
+    def __init__(self, scores: dict[str, float]) -> None:
+        self._scores = scores
+
+    def get(self, pair: tuple[str, str], default: int) -> int:
+        score = self._scores.get(pair[0] + pair[1])
+        return default if score is None else int(-score)
+
+
+class PieceSampler:
+    """Draws from all segmentations of a word by a unigram model of SentencePiece.
+
+    Source: Kudo 2018, arXiv:1804.10959, section 3.2, with all segmentations in place of the best ones: the probability
+    of each is its probability by the model to the power of ``smoothing``, normalised. Forward filtering, backward
+    sampling.
+
+    Args:
+        model: the model.
+        indices: symbol to id, of the dictionary; it has only pieces that are in there, and all characters.
+        unknown: id for characters that are not in ``indices``.
+        end: id that ends each line.
+        smoothing: 0 for the best segmentation alone; the smaller otherwise, the more segmentations differ.
+
+    Attributes:
+        drawn: words segmented so far, unless ``smoothing`` is 0.
+        redrawn: 0; as for ``LineSegmenter``.
+    """
+
+    redrawn = 0
+
+    def __init__(
+        self, model: SentencePieceModel, indices: dict[str, int], unknown: int, end: int, smoothing: float
+    ) -> None:
+        self._model = model
+        self._indices = indices
+        self._unknown = unknown
+        self._end = end
+        self._smoothing = smoothing
+        self._rare = min(model.scores.values(), default=0.0) - 10  # of characters that are no pieces, as the library
+        self._longest = max(map(len, model.scores), default=1)
+        self._words: dict[str, list[tuple[list[float], list[int]]]] = {}
+        self.drawn = 0
+
+    def __call__(self, line: str, key: str) -> list[int]:
+        """Segments one line; see ``LineSegmenter``."""
+        get, unknown = self._indices.get, self._unknown
+        if not self._smoothing:
+            return [*[get(piece, unknown) for piece in self._model.cut(line)], self._end]
+        choose = random.Random(key).choices
+        ids: list[int] = []
+        for word in self._model.list_words(line):
+            ends = self._words.get(word)
+            if ends is None:
+                ends = self._learn(word)
+            pieces: list[str] = []
+            end = len(word)
+            while end:
+                weights, starts = ends[end]
+                start = starts[0] if len(starts) == 1 else choose(starts, weights)[0]
+                pieces.append(word[start:end])
+                end = start
+            ids += [get(piece, unknown) for piece in reversed(pieces)]
+            self.drawn += 1
+        ids.append(self._end)
+        return ids
+
+    def _learn(self, word: str) -> list[tuple[list[float], list[int]]]:
+        """For each end of a piece its possible starts, with their weights."""
+        ends: list[tuple[list[float], list[int]]] = [([], [])]
+        sums = [0.0]  # logarithms, of all segmentations up to a place
+        for end in range(1, len(word) + 1):
+            starts, logs = [], []
+            for start in range(max(0, end - self._longest), end):
+                score = self._model.scores.get(word[start:end], self._rare if start == end - 1 else None)
+                if score is not None:
+                    starts.append(start)
+                    logs.append(sums[start] + self._smoothing * score)
+            highest = max(logs)
+            weights = [exp(value - highest) for value in logs]
+            sums.append(highest + log(sum(weights)))
+            ends.append((weights, starts))
+        if len(self._words) >= _KNOWN_WORDS:
+            self._words.clear()  # the frequent ones will soon be back
+        self._words[word] = ends
+        return ends
+
+
+def make_segmenter(side: dict[str, Any]) -> Union[LineSegmenter, PieceSampler]:
+    """Makes what segments one language of a job."""
+    rest = (side["indices"], side["unknown"], side["end"], side["dropout"])
+    if side["codes"].startswith("#version:"):
+        return LineSegmenter(side["codes"], *rest)
+    model = SentencePieceModel(base64.b64decode(side["codes"]), side["indices"])
+    return (PieceMerger if model.is_bpe and side["dropout"] else PieceSampler)(model, *rest)
+
+
 def _as_pieces(symbols: list[str]) -> list[str]:
     # fairseq divides a line at every kind of white space, subword-nmt at spaces only.
     return " ".join([*[symbol + MARKER for symbol in symbols[:-1]], symbols[-1]]).split()
@@ -254,7 +425,7 @@ def segment_side(side: dict[str, Any], seed: int, epoch: int, parent: int, outpu
     Raises:
         ValueError: if the file has fewer lines than the job says.
     """
-    segment = LineSegmenter(side["codes"], side["indices"], side["unknown"], side["end"], side["dropout"])
+    segment = make_segmenter(side)
     ids, lengths, count = array(side["typecode"]), array("i"), 0
     with open(side["path"], "rb") as file:
         file.seek(side["start"])
@@ -281,8 +452,9 @@ def main() -> None:
 
     The job has ``seed``, ``epoch``, ``parent`` (the id of the process that wants the result), ``ahead`` (whether that
     does not wait for it yet) and ``sides``, each with ``name``, ``path``, ``start`` (byte), ``first_line`` (counted
-    from 0), ``lines`` (how many), ``typecode`` (of ``array.array``) and the arguments of ``LineSegmenter``. The result
-    is what ``segment_side`` writes for each of them, then what it returns for each of them, as 64-bit integers.
+    from 0), ``lines`` (how many), ``typecode`` (of ``array.array``) and the arguments of ``LineSegmenter``, where
+    ``codes`` may also be a SentencePiece model in base64. The result is what ``segment_side`` writes for each of them,
+    then what it returns for each of them, as 64-bit integers.
     """
     gc.disable()  # a hundred thousand small lists and no cycles: the collector would take half of the time
     job = json.load(sys.stdin)

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 from fairseq import tasks
-from fairseq.data import LanguagePairDataset
+from fairseq.data import LanguagePairDataset, data_utils
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
-from support.bpe_dropout_data import make_text_and_data
+from support.bpe_dropout_data import make_text_and_data, read_pairs
 
 from muse_plugin.tasks.bpe_dropout import resegmented_pairs
 from muse_plugin.tasks.translation_with_bpe_dropout import TranslationWithBpeDropoutTask
+from muse_plugin_command import cli
 
 SIZES = {"train": 200, "valid": 20, "test": 13}
 NAME = "translation_with_bpe_dropout"
@@ -130,6 +131,52 @@ def test_each_side_can_have_its_own_dropout_and_codes(made, tmp_path):
     own = tokens(load(made, "--bpe-dropout", 0, "--target-bpe-codes", fewer))
     assert [pair[0] for pair in own] == [pair[0] for pair in plain]
     assert [pair[1] for pair in own] != [pair[1] for pair in plain]
+
+
+@pytest.fixture(scope="module", params=["sentencepiece:150", "sentencepiece:bpe:150", "sentencepiece:120 --separate"])
+def pieces(request, tmp_path_factory):
+    """Data of prepare-translation with the training text kept."""
+    folder = tmp_path_factory.mktemp("pieces")
+    for column, lang in enumerate(("de", "en")):
+        lines = [pair[column] for pair in read_pairs()[:200]]
+        (folder / f"text.{lang}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    words = ["prepare-translation", "--source-lang", "de", "--target-lang", "en", "--keep-train-text", "--subwords"]
+    words += [
+        *request.param.split(),
+        "--train",
+        folder / "text",
+        "--valid",
+        folder / "text",
+        "--output",
+        folder / "bin",
+    ]
+    assert cli.main([*map(str, words)]) == 0
+    return folder / "bin"
+
+
+def test_models_of_sentencepiece_are_sampled_and_repeatable(pieces):
+    task = make_task(pieces, "--bpe-dropout", 0)
+    plain = load(pieces, "--bpe-dropout", 0)
+    for lang, side, dictionary in (("de", "source", task.src_dict), ("en", "target", task.tgt_dict)):
+        binarised = data_utils.load_indexed_dataset(str(pieces / f"train.de-en.{lang}"), dictionary)
+        assert [plain[i][side].tolist() for i in range(200)] == [line.tolist() for line in binarised]
+    first, again, workers = (load(pieces, "--bpe-dropout", 0.2, "--bpe-dropout-workers", count) for count in (1, 1, 3))
+    second = load(pieces, "--bpe-dropout", 0.2, epoch=2)
+    assert tokens(first) == tokens(again) == tokens(workers)
+    different = [a != b for a, b in zip(tokens(first), tokens(second), strict=True)]
+    assert sum(different) > 100
+    assert tokens(first) != tokens(plain)
+    for dataset in (first, second):  # whatever the pieces, the text is the same
+        for entry, whole in zip(map(dataset.__getitem__, range(200)), map(plain.__getitem__, range(200)), strict=True):
+            for side, dictionary in (("source", task.src_dict), ("target", task.tgt_dict)):
+                texts = [dictionary.string(each[side], "sentencepiece") for each in (entry, whole)]
+                assert texts[0] == texts[1]
+
+
+def test_a_damaged_model_of_sentencepiece_is_refused(pieces, tmp_path):
+    (tmp_path / "a.model").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"a\.model must be a model of SentencePiece, but its 1 bytes are none"):
+        load(pieces, "--bpe-codes", tmp_path / "a.model")
 
 
 def test_the_number_of_workers_changes_nothing(made):

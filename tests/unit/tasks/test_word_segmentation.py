@@ -2,9 +2,11 @@
 
 import io
 import itertools
+import math
 import random
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from fairseq.data import Dictionary
@@ -13,7 +15,7 @@ from support.bpe_dropout_data import learn_codes, read_pairs
 from support.helpers import REPOSITORY, run_python
 
 from muse_plugin.tasks.bpe_dropout import word_segmentation
-from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter
+from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter, PieceSampler
 
 UNKNOWN, END = 3, 2
 # "an" is a merge that can be made at several places of a word, "aa" one whose places overlap.
@@ -208,3 +210,20 @@ def test_the_program_imports_neither_torch_nor_fairseq(tmp_path):
     packages = ("torch", "fairseq", "numpy", "muse_plugin", "subword_nmt")
     done = run_python(code, str(path), *packages, cwd=tmp_path)
     assert done.stdout.strip() == "['subword_nmt']", done.stderr
+
+
+def test_segmentations_of_pieces_have_the_probabilities_of_the_model():
+    scores = {"a": -2.0, "b": -2.5, "ab": -1.5, "ba": -3.0, "aba": -2.2}
+    model = SimpleNamespace(scores=scores, list_words=str.split)
+    indices = {piece: i for i, piece in enumerate(scores)}
+    smoothing = 0.7
+    segment = PieceSampler(model, indices, 9, 8, smoothing)
+    wanted = {}
+    for cuts in ("a b a", "ab a", "a ba", "aba"):
+        pieces = cuts.split()
+        wanted[tuple(indices[piece] for piece in pieces)] = math.exp(smoothing * sum(map(scores.get, pieces)))
+    counts = Counter(tuple(segment("aba", str(i))[:-1]) for i in range(20_000))
+    assert set(counts) == set(wanted)
+    for pieces, weight in wanted.items():
+        assert counts[pieces] / 20_000 == pytest.approx(weight / sum(wanted.values()), abs=0.015)
+    assert segment("xa a", "1") == [9, 0, 0, 8]  # x is no piece
