@@ -1,40 +1,32 @@
 """``muse-plugin benchmark``: measures speed and memory, prints tables, writes JSON, and turns JSON into BENCHMARKS.md.
 
-Each kind of benchmark is a module with ``cases``, which yields a ``Case`` each;
-``measurement.py`` measures them, ``records.py`` is the form in which results are stored, ``tables.py`` the one in which
-they are shown.
+Each kind of benchmark is a module with ``cases``, which yields a ``Case`` each; ``measurement.py`` measures them,
+``records.py`` is the form in which results are stored, ``tables.py`` the one in which they are shown.
 """
 
 import argparse
+import importlib
 import shlex
 import sys
 from collections.abc import Sequence
-from types import ModuleType
 
 import torch
 from tqdm import tqdm
 
-from muse_plugin.benchmark import (
-    attention_speed,
-    conv_speed,
-    generation_speed,
-    loss_speed,
-    report,
-    sentence_speed,
-    training_speed,
-)
+from muse_plugin.benchmark import report
 from muse_plugin.benchmark.measurement import Measurement, measure
 from muse_plugin.benchmark.records import Record, write_record
 from muse_plugin.benchmark.tables import format_table
 from muse_plugin.results.run_record import describe_run
 
-KINDS: dict[str, ModuleType] = {
-    "train": training_speed,
-    "generate": generation_speed,
-    "conv": conv_speed,
-    "attention": attention_speed,
-    "loss": loss_speed,
-    "sentence": sentence_speed,
+# The module of each kind.
+KINDS = {
+    "train": "training_speed",
+    "generate": "generation_speed",
+    "conv": "conv_speed",
+    "attention": "attention_speed",
+    "loss": "loss_speed",
+    "sentence": "sentence_speed",
 }
 
 
@@ -61,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     settings["device"] = _name_device(args.device)
     args.dtype = getattr(torch, args.dtype)
     measurements: list[Measurement] = []
-    for case in tqdm(KINDS[args.kind].cases(args), desc=args.kind, unit="case", disable=None):
+    module = importlib.import_module(f"muse_plugin.benchmark.{KINDS[args.kind]}")
+    for case in tqdm(module.cases(args), desc=args.kind, unit="case", disable=None):
         measurement = measure(case, args)
         is_new = not measurements or measurements[-1].columns != measurement.columns
         tqdm.write(format_table([measurement], has_header=is_new), file=sys.stdout)

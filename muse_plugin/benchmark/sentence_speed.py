@@ -41,7 +41,16 @@ def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor
     """The systems, from ids (B, T) and lengths (B,) to scores or states."""
     dictionary = ModelFactory(args.vocabulary + 4).dictionary
     task = SimpleNamespace(
-        predicts="label", outputs=2, pairs=False, vector_size=0, source_dictionary=dictionary, character_dictionary=None
+        predicts="label",
+        outputs=2,
+        labels=["0", "1"],
+        pairs=False,
+        vector_size=0,
+        max_words=None,
+        has_heads=None,
+        loads_checkpoint=False,
+        source_dictionary=dictionary,
+        character_dictionary=None,
     )
     sizes = {"word_embed_dim": args.embed_dim, "encoder_embed_dim": args.embed_dim}
     attention = {**sizes, "encoder_layers": args.layers, "encoder_attention_heads": args.heads}
