@@ -19,6 +19,11 @@ def remembered(what: str) -> Any:
     return field(default=None, metadata={"help": what, "remembered": True})
 
 
+def flag_name(name: str) -> str:
+    """The flag of a field as people type it."""
+    return "--" + name.replace("_", "-")
+
+
 @contextmanager
 def naming(flag: str) -> Iterator[None]:
     """Puts the name of a flag before what code that knows no flags says of its value."""

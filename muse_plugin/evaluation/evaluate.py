@@ -243,7 +243,7 @@ def _score_lengths(
             flag for flag in ("length_buckets", "length_unit", "length_intervals", "plot") if getattr(args, flag)
         ]:
             raise ValueError(
-                f"{flag_checks.spell(asked[0])} needs source sentences, but there are none; give them by --sources."
+                f"{flag_checks.flag_name(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
         return None
     if args.length_unit != "subword":

@@ -37,16 +37,16 @@ def check_arguments(args: argparse.Namespace) -> None:
     for flag in ("num_sentences", "beam", "batch_size", "max_tokens", "num_resamples", "seed"):
         if getattr(args, flag) is not None and getattr(args, flag) < 1:
             raise ValueError(
-                f"{spell(flag)} must be at least 1, but got {getattr(args, flag)}; leave it out for the default."
+                f"{flag_name(flag)} must be at least 1, but got {getattr(args, flag)}; leave it out for the default."
             )
     for flag in ("source_lang", "target_lang"):
         if getattr(args, flag) is not None:
-            check_language(getattr(args, flag), spell(flag))
+            check_language(getattr(args, flag), flag_name(flag))
     parse_bounds(args.length_buckets or DEFAULT_BOUNDS)
     if args.expect:
         check_interval(*args.expect)
     for flag in ("output", "plot"):
-        _check_writable(getattr(args, flag), spell(flag))
+        _check_writable(getattr(args, flag), flag_name(flag))
     if args.plot is not None:
         check_format(args.plot)
         import_matplotlib()
@@ -58,7 +58,8 @@ def _check_company(args: argparse.Namespace) -> None:
         choices = needed.split(" or ")
         if getattr(args, flag) not in (None, False) and not any(getattr(args, choice) for choice in choices):
             raise ValueError(
-                f"{spell(flag)} works only together with {' or '.join(map(spell, choices))}; add that or leave it out."
+                f"{flag_name(flag)} works only together with {' or '.join(map(flag_name, choices))}; add that or leave "
+                "it out."
             )
     if args.hypotheses and args.references is None:
         raise ValueError("--hypotheses needs --references, but got none; name a file with one reference a line.")
@@ -127,7 +128,7 @@ def _check_writable(path: Optional[Path], flag: str) -> None:
         )
 
 
-def spell(flag: str) -> str:
+def flag_name(flag: str) -> str:
     """Returns the name of a flag as people type it."""
     return "--" + flag.replace("_", "-")
 

@@ -16,7 +16,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import flag, naming
+from muse_plugin.contracts.flag import flag, flag_name, naming
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -301,8 +301,7 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
     faults: list[str] = []
     for size in ("layers", "embed_dim", "ffn_embed_dim"):
         if getattr(cfg, f"{side}_{size}") < 1:
-            flag = f"--{side}-{size.replace('_', '-')}"
-            return [f"{flag} must be at least 1, but got {getattr(cfg, f'{side}_{size}')}."]
+            return [f"{flag_name(f'{side}_{size}')} must be at least 1, but got {getattr(cfg, f'{side}_{size}')}."]
     faults += _rate_faults(cfg, f"{side}_layerdrop")
     chosen: list[str] = []
     try:
@@ -347,7 +346,7 @@ def _rate_faults(cfg: Any, name: str) -> list[str]:
     rate = getattr(cfg, name)
     if rate is None or 0 <= rate < 1:
         return []
-    return [f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}."]
+    return [f"{flag_name(name)} must lie in [0, 1), but got {rate}."]
 
 
 def flat_flags(cfg: Any, dataclass_type: type = MuseConfig) -> Namespace:

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.flag import flag, flag_name
 from muse_plugin.modules.character_encoder import CHARACTER_ENCODERS
 from muse_plugin.modules.classifier import ACTIVATIONS
 from muse_plugin.modules.low_rank_attention import CONTEXTS
@@ -95,7 +95,7 @@ def find_unknown_choices(cfg: Any, config_class: Any) -> list[str]:
         if isinstance(entry.type, type) and issubclass(entry.type, Enum)
     }
     return [
-        f"--{name.replace('_', '-')} must be one of {', '.join(known)}, but got {str(getattr(cfg, name))!r}."
+        f"{flag_name(name)} must be one of {', '.join(known)}, but got {str(getattr(cfg, name))!r}."
         for name, known in choices.items()
         if str(getattr(cfg, name)) not in known
     ]
@@ -110,12 +110,12 @@ def find_out_of_range(cfg: Any, positive: Sequence[str], rates: Sequence[str]) -
         rates: names of those that must lie in [0, 1).
     """
     faults = [
-        f"--{name.replace('_', '-')} must be at least 1, but got {getattr(cfg, name)}."
+        f"{flag_name(name)} must be at least 1, but got {getattr(cfg, name)}."
         for name in positive
         if getattr(cfg, name) < 1
     ]
     return faults + [
-        f"--{name.replace('_', '-')} must lie in [0, 1), but got {getattr(cfg, name)}."
+        f"{flag_name(name)} must lie in [0, 1), but got {getattr(cfg, name)}."
         for name in rates
         if not 0 <= getattr(cfg, name) < 1
     ]
@@ -131,7 +131,7 @@ def find_without_effect(cfg: Any, config_class: Any, names: Iterable[str], where
         where: for the sentence: "with ..." or "on ...".
     """
     return [
-        f"--{name.replace('_', '-')} has no effect {where}, but got {getattr(cfg, name)}; drop it."
+        f"{flag_name(name)} has no effect {where}, but got {getattr(cfg, name)}; drop it."
         for name in names
         if str(getattr(cfg, name)) != str(config_class.__dataclass_fields__[name].default)
     ]

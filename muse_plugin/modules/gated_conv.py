@@ -151,7 +151,7 @@ class DynamicConv(_HeadConv):
     """Dynamic convolution: every position predicts its kernel from its own value vector V.
 
     Source: Wu et al. 2019 (arXiv:1901.10430) as changed by arXiv:1911.09483: no GLU, no own input projection, kernels
-    predicted from V without bias, normalised over all K taps even at the ends of the sentence.
+    predicted from V without bias, normalised over all K weights even at the ends of the sentence.
 
     Args:
         embed_dim: width C; divisible by ``num_heads``.
@@ -207,8 +207,8 @@ class DynamicConv(_HeadConv):
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
         """See ``Branch.fold``: kernels predicted from V = W x + b are a linear function of x as well.
 
-        Rows are head by head, size by size, tap by tap, where every size has the window of the largest: taps that it
-        does not have get a bias of -inf, so that softmax and sum are one call for all sizes.
+        Rows are head by head, size by size, weight by weight, where every size has the window of the largest: weights
+        that it does not have get a bias of -inf, so that softmax and sum are one call for all sizes.
         """
         weight, bias = rows[self.projections[0].name]
         kernel_weight = self.kernel_weight.to(weight.dtype)

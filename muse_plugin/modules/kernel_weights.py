@@ -53,7 +53,7 @@ def watch_kernels(
                 mask = context.key_padding_mask
                 receive(
                     number,
-                    normalized_taps(module, projected, context.length),
+                    normalized_kernels(module, projected, context.length),
                     None if mask is None else mask[:, -context.length :],
                 )
 
@@ -67,7 +67,7 @@ def watch_kernels(
             handle.remove()
 
 
-def normalized_taps(module: HeadConv, projected: Mapping[str, Tensor], length: int) -> Tensor:
+def normalized_kernels(module: HeadConv, projected: Mapping[str, Tensor], length: int) -> Tensor:
     """The kernels of the last ``length`` positions, see ``watch_kernels``; not weighed by the gate."""
     taps = module.taps(projected, length)
     if not module.has_logits:

@@ -14,7 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
-from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.flag import flag, flag_name
 
 
 @dataclass
@@ -102,7 +102,7 @@ class MuseMirroredSummationTask(FairseqTask):
         super().__init__(cfg)
         for name in ("length", "vector_size", "train_sentences", "valid_sentences", "test_sentences"):
             if getattr(cfg, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {getattr(cfg, name)}.")
+                raise ValueError(f"{flag_name(name)} must be at least 1, but got {getattr(cfg, name)}.")
         if not 1 <= cfg.terms <= cfg.length:
             raise ValueError(
                 f"--terms must lie between 1 and --length, which is {cfg.length}, but got {cfg.terms}; there are only "

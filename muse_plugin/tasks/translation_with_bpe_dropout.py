@@ -18,7 +18,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
-from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.flag import flag, flag_name
 from muse_plugin.tasks.bpe_dropout.background import BackgroundSegmenter, Side
 from muse_plugin.tasks.bpe_dropout.resegmented_pairs import ResegmentedPairs
 from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, find_codes, read_codes, read_text
@@ -127,7 +127,7 @@ class TranslationWithBpeDropoutTask(TranslationTask):
 
     def _check_flags(self) -> None:
         faults = [
-            f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}; 0.1 is usual."
+            f"{flag_name(name)} must lie in [0, 1), but got {rate}; 0.1 is usual."
             for name in ("bpe_dropout", "source_bpe_dropout", "target_bpe_dropout")
             if (rate := getattr(self.cfg, name)) is not None and not 0 <= rate < 1
         ]
