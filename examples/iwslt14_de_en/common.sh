@@ -10,6 +10,7 @@ text_flags=(--lower) # as corpus.py tokenize is given them
 choose_criterion "$data"
 # 0, or pretrain (both directions at once), or finetune (German to English, from what pretrain has learnt)
 bidirectional=${BIDIRECTIONAL:-0}
+if [[ "$bidirectional" != 0 && "$joint" == 0 ]]; then fail "BIDIRECTIONAL=$bidirectional needs joint subwords, but JOINT is 0."; fi
 pretrained=$work_dir/$model-bidirectional-pretrain-seed$seed
 case "$bidirectional" in
   0) name=$model$name_suffix bin=$data/bin prepared=binarise ;;

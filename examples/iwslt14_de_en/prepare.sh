@@ -49,7 +49,7 @@ split() {
 
 binarise() {
   rm -rf "${data:?}/bin"
-  find_dictionary "$data" --srcdict --tgtdict
+  find_dictionary "$data" own
   fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" --destdir "$data/bin" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
@@ -58,8 +58,8 @@ binarise() {
 binarise_both() { # one dictionary for both languages; "de" then holds the text to translate, "en" its translation
   local part
   rm -rf "${data:?}/bin-joined" "$data/bin-both" "$data/bpe-both"
-  find_dictionary "$data" --srcdict
-  fairseq-preprocess --source-lang de --target-lang en --joined-dictionary --workers "$(count_cores)" \
+  find_dictionary "$data" joined
+  fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" \
     --destdir "$data/bin-joined" --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}"
   mkdir -p "$data/bpe-both"

@@ -34,7 +34,7 @@ unpack() {
 
 binarise() {
   rm -rf "${data:?}/bin"
-  find_dictionary "$data" --srcdict --tgtdict
+  find_dictionary "$data" own
   fairseq-preprocess --source-lang en --target-lang vi --workers "$(count_cores)" --destdir "$data/bin" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"

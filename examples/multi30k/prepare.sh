@@ -32,8 +32,8 @@ unpack() {
 
 binarise() {
   rm -rf "${data:?}/bin"
-  find_dictionary "$data" --srcdict
-  fairseq-preprocess --source-lang en --target-lang "$target" --joined-dictionary --workers 1 \
+  find_dictionary "$data" joined
+  fairseq-preprocess --source-lang en --target-lang "$target" --workers 1 \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" \
     --testpref "$(printf '%s,' "${tests[@]/#/$data/bpe/}" | sed 's/,$//')" --destdir "$data/bin" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"

@@ -11,6 +11,7 @@
 #   SEED=1
 #   SUBWORDS=bpe      joint subwords of both languages, as many as MERGES says: subword-nmt's; or sentencepiece (its unigram model),
 #                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh
+#   JOINT=0           subwords, dictionary and embeddings for each language instead; not published; the same for all three
 #   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
 #   TRIAL=1           a few sentences and updates, to see within minutes that all steps work
@@ -62,6 +63,12 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
     sentencepiece) subwords=sentencepiece:unigram ;;
     *) fail "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but is '$subwords'." ;;
   esac
+  joint=${JOINT:-1}
+  [[ "$joint" == [01] ]] || fail "JOINT must be 0 or 1, but is '$joint'."
+  # shellcheck disable=SC2034 # for train.sh
+  share_flags=()
+  # shellcheck disable=SC2034
+  if [[ "$joint" == 1 ]]; then share_flags=(--share-all-embeddings); fi
   work_dir=${WORK_DIR:-$root/runs/$recipe$([[ "$trial" == 1 ]] && printf -- '-trial' || true)}
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)
@@ -127,6 +134,7 @@ keep_settings() { # keep_settings DIR NAME=VALUE...: a folder belongs to one set
   local dir=$1 wanted
   shift
   if [[ "$subwords" != bpe ]]; then set -- "$@" "subwords=$subwords"; fi
+  if [[ "$joint" == 0 ]]; then set -- "$@" "joint=0"; fi
   wanted=$(printf '%s\n' "$@")
   mkdir -p "$dir"
   if [[ -f "$dir/settings.txt" && "$(<"$dir/settings.txt")" != "$wanted" ]]; then
@@ -173,15 +181,16 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
 }
 
 save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
-  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file=$3/bpe.codes
-  if [[ "$subwords" != bpe ]]; then file=$dir/sentencepiece.model; fi
+  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file
+  name_subwords "$dir"
+  file=${subword_files[0]}
   # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
   if [[ "$subwords" == bpe && "$(head -n 1 "$file")" != '#version: 0.2'* ]]; then
     printf '%s: warning: %s is not of version 0.2, so %s is not written\n' "$recipe" "$file" "$model_dir" >&3
     return
   fi
   rm -rf "${model_dir:?}"
-  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" --subwords "$file" --output "$model_dir" \
+  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" --subwords "${subword_files[@]}" --output "$model_dir" \
     "${text_flags[@]+"${text_flags[@]}"}"
   cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
   ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
@@ -257,30 +266,50 @@ count_cores() {
   python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)'
 }
 
-segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: joint subwords of DATA/text/train; all splits to DATA/bpe
-  local dir=$1 merges=$2 source=$3 target=$4 language split workers=1
+name_subwords() { # name_subwords DATA: sets subword_files: what the subwords of both languages lie in, or with JOINT=0 of each
+  local name=bpe end=codes
+  if [[ "$subwords" != bpe ]]; then name=sentencepiece end=model; fi
+  subword_files=("$1/$name.$end")
+  if [[ "$joint" == 0 ]]; then subword_files=("$1/$name.source.$end" "$1/$name.target.$end"); fi
+}
+
+segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: subwords of DATA/text/train; all splits to DATA/bpe
+  local dir=$1 merges=$2 source=$3 target=$4 languages=("$3" "$4") separate=() split codes workers=1 i
   if [[ "$trial" != 1 ]]; then workers=$(count_cores); fi
   shift 4
   if [[ "$subwords" != bpe ]]; then
-    python "$recipe_tools/segment_pieces.py" "$dir" --langs "$source" "$target" --splits "$@" --size "$merges" --type "${subwords#*:}"
+    if [[ "$joint" == 0 ]]; then separate=(--separate); fi
+    python "$recipe_tools/segment_pieces.py" "$dir" --langs "$source" "$target" --splits "$@" --size "$merges" \
+      --type "${subwords#*:}" "${separate[@]+"${separate[@]}"}"
     return
   fi
   mkdir -p "$dir/bpe"
-  cat "$dir/text/train.$source" "$dir/text/train.$target" | subword-nmt learn-bpe -s "$merges" >"$dir/bpe.codes"
-  for language in "$source" "$target"; do
+  name_subwords "$dir"
+  for i in 0 1; do
+    codes=${subword_files[i]:-${subword_files[0]}}
+    if [[ "$joint" == 0 ]]; then
+      subword-nmt learn-bpe -s "$merges" <"$dir/text/train.${languages[i]}" >"$codes"
+    elif ((i == 0)); then
+      cat "$dir/text/train.$source" "$dir/text/train.$target" | subword-nmt learn-bpe -s "$merges" >"$codes"
+    fi
     for split in "$@"; do
-      subword-nmt apply-bpe -c "$dir/bpe.codes" --num-workers "$workers" \
-        --input "$dir/text/$split.$language" --output "$dir/bpe/$split.$language"
+      subword-nmt apply-bpe -c "$codes" --num-workers "$workers" \
+        --input "$dir/text/$split.${languages[i]}" --output "$dir/bpe/$split.${languages[i]}"
     done
   done
 }
 
-find_dictionary() { # find_dictionary DATA FLAG...: sets dictionary_flags, for fairseq-preprocess to take the vocabulary of SentencePiece
-  local dir=$1 flag
-  shift
+find_dictionary() { # find_dictionary DATA joined|own: sets dictionary_flags of fairseq-preprocess; JOINT=0 makes joined ones own
+  local dir=$1 kind=$2
   dictionary_flags=()
-  if [[ "$subwords" != bpe ]]; then
-    for flag in "$@"; do dictionary_flags+=("$flag" "$dir/pieces.txt"); done
+  if [[ "$joint" == 0 ]]; then kind=own; fi
+  if [[ "$kind" == joined ]]; then dictionary_flags=(--joined-dictionary); fi
+  if [[ "$subwords" == bpe ]]; then return; fi
+  if [[ "$joint" == 0 ]]; then
+    dictionary_flags+=(--srcdict "$dir/pieces.source.txt" --tgtdict "$dir/pieces.target.txt")
+  else
+    dictionary_flags+=(--srcdict "$dir/pieces.txt")
+    if [[ "$kind" == own ]]; then dictionary_flags+=(--tgtdict "$dir/pieces.txt"); fi
   fi
 }
 
@@ -307,7 +336,9 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
   rdrop=${RDROP:-0}
   bpe_dropout=${BPE_DROPOUT:-0}
   name_suffix=
+  name_subwords "$dir"
   if [[ "$subwords" != bpe ]]; then name_suffix+=-${subwords/:/-}; fi
+  if [[ "$joint" == 0 ]]; then name_suffix+=-separate; fi
   if [[ "$simcut" != 0 && "$rdrop" != 0 ]]; then fail "SIMCUT and RDROP are two criterions: set one of them."; fi
   if [[ "$simcut" != 0 ]]; then
     criterion=(--criterion label_smoothed_cross_entropy_with_simcut --simcut-alpha 3 --simcut-p 0.05)
@@ -319,10 +350,10 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
     criterion=(--criterion label_smoothed_cross_entropy)
   fi
   criterion+=(--label-smoothing 0.1)
-  if [[ "$bpe_dropout" != 0 && "$subwords" != bpe ]]; then fail "BPE_DROPOUT needs SUBWORDS=bpe, but that is '$subwords'."; fi
   if [[ "$bpe_dropout" != 0 ]]; then
     criterion+=(--task translation_with_bpe_dropout --bpe-dropout "$bpe_dropout" --train-text "$dir/text/train"
-      --bpe-codes "$dir/bpe.codes")
+      --bpe-codes "${subword_files[0]}")
+    if [[ "$joint" == 0 ]]; then criterion+=(--target-bpe-codes "${subword_files[1]}"); fi
     name_suffix+=-bpe-dropout
   fi
 }

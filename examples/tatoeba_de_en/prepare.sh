@@ -45,8 +45,8 @@ clean() {
 
 binarise() {
   rm -rf "${data:?}/bin"
-  find_dictionary "$data" --srcdict
-  fairseq-preprocess --source-lang de --target-lang en --joined-dictionary --workers "$(count_cores)" --destdir "$data/bin" \
+  find_dictionary "$data" joined
+  fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" --destdir "$data/bin" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
 }

@@ -30,6 +30,6 @@ plan_batches "$tokens" "$tokens"
 keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang de --target-lang en --arch "$arch" \
-  "${sizes[@]}" --share-all-embeddings --dropout 0.2 --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
+  "${sizes[@]}" "${share_flags[@]+"${share_flags[@]}"}" --dropout 0.2 --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
   --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7 --max-update "$updates" \
   --keep-last-epochs 10 "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"

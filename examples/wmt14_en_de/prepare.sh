@@ -15,7 +15,9 @@ set -euo pipefail
 merges=${MERGES:-$([[ "$trial" == 1 ]] && echo 300 || echo 32000)}
 kind=built
 if [[ -f "$raw_dir/wmt16_en_de.tar.gz" ]]; then kind=published; fi
-if [[ "$kind" == published && "$subwords" != bpe ]]; then fail "the authors' archive is in subwords already; SUBWORDS must be bpe, but is '$subwords'."; fi
+if [[ "$kind" == published && "$subwords-$joint" != bpe-1 ]]; then
+  fail "the authors' archive is in joint subwords already; SUBWORDS must be bpe and JOINT 1, but they are '$subwords' and $joint."
+fi
 keep_settings "$data" "merges=$merges" "kind=$kind" "trial=$trial" "flags=$*"
 
 archives=(training-parallel-europarl-v7 training-parallel-commoncrawl training-parallel-nc-v11)
@@ -71,8 +73,8 @@ check() {
 
 binarise() {
   rm -rf "${data:?}/bin"
-  find_dictionary "$data" --srcdict
-  fairseq-preprocess --source-lang en --target-lang de --joined-dictionary --nwordssrc 32768 --nwordstgt 32768 \
+  find_dictionary "$data" joined
+  fairseq-preprocess --source-lang en --target-lang de --nwordssrc 32768 --nwordstgt 32768 \
     --workers "$(count_cores)" --destdir "$data/bin" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"

@@ -28,8 +28,9 @@ attention=(--attention-dropout 0.1 --input-dropout 0.1)
 case "$model" in
   muse) arch=muse_wmt_en_de ;;
   muse_simple) arch=muse_simple_wmt_en_de tokens=573440 schedule=("${inverse_sqrt[@]}") updates=${UPDATES:-} stop=(--max-epoch 75) ;;
-  transformer) arch=transformer_wmt_en_de_big schedule=("${inverse_sqrt[@]}") attention=(--attention-dropout 0.1 --share-all-embeddings) ;;
+  transformer) arch=transformer_wmt_en_de_big schedule=("${inverse_sqrt[@]}") attention=(--attention-dropout 0.1 "${share_flags[@]+"${share_flags[@]}"}") ;;
 esac
+if [[ "$joint" == 0 ]]; then case "$model" in muse | muse_simple) arch=${model}_large ;; esac; fi # the same sizes, without shared embeddings
 if [[ -n "${UPDATES:-}" ]]; then stop=(--max-update "$UPDATES"); fi
 if [[ "$trial" == 1 ]]; then tokens=600 updates=4; fi
 plan_batches "$tokens" $((tokens > 3584 ? 3584 : tokens))

@@ -51,8 +51,8 @@ clean() { # after BPE, as the authors did: lengths are those of subwords
 
 binarise() {
   rm -rf "${data:?}/bin"
-  find_dictionary "$data" --srcdict
-  fairseq-preprocess --source-lang en --target-lang fr --joined-dictionary --workers "$(count_cores)" --destdir "$data/bin" \
+  find_dictionary "$data" joined
+  fairseq-preprocess --source-lang en --target-lang fr --workers "$(count_cores)" --destdir "$data/bin" \
     --trainpref "$data/clean/train" --validpref "$data/clean/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
 }

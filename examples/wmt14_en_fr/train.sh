@@ -20,8 +20,9 @@ attention=(--attention-dropout 0.1 --input-dropout 0.1)
 case "$model" in
   muse) arch=muse_wmt_en_fr ;;
   muse_simple) arch=muse_simple_wmt_en_fr ;;
-  transformer) arch=transformer_vaswani_wmt_en_fr_big attention=(--attention-dropout 0.1 --share-all-embeddings) ;;
+  transformer) arch=transformer_vaswani_wmt_en_fr_big attention=(--attention-dropout 0.1 "${share_flags[@]+"${share_flags[@]}"}") ;;
 esac
+if [[ "$joint" == 0 ]]; then case "$model" in muse | muse_simple) arch=${model}_large ;; esac; fi # the same sizes, without shared embeddings
 tokens=$([[ "$trial" == 1 ]] && echo 600 || echo 655360)
 updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 80000)}
 plan_batches "$tokens" $((tokens > 5120 ? 5120 : tokens))

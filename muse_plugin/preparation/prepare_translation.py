@@ -47,7 +47,7 @@ _DATA = re.compile(
 _PRESETS = (  # the most training pairs that each is for, and what it is trained with
     (200_000, "muse_tiny", "--lr 0.004 --warmup-updates 500"),
     (2_000_000, "muse_iwslt_de_en", "--lr 0.001 --warmup-updates 4000"),
-    (sys.maxsize, "muse_wmt_en_de", "--lr 0.001 --warmup-updates 4000 --update-freq 16"),
+    (sys.maxsize, "muse_large", "--lr 0.001 --warmup-updates 4000 --update-freq 16 --dropout 0.3"),
 )
 _MANY_PAIRS = 100_000  # from which progress is shown
 

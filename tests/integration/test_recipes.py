@@ -178,7 +178,8 @@ TRIALS = [
     ("wmt14_en_fr", make_wmt_en_fr, {}, ["muse-seed1"]),
     ("multi30k", make_multi30k, {"SUBWORDS": "sentencepiece", "MERGES": "400"},
      ["en-de-muse-sentencepiece-unigram-seed1"]),
-    ("iwslt14_de_en", make_iwslt14, {"SUBWORDS": "sentencepiece:bpe"}, ["muse-sentencepiece-bpe-seed1"]),
+    ("iwslt14_de_en", make_iwslt14, {"SUBWORDS": "sentencepiece:bpe", "JOINT": "0", "BPE_DROPOUT": "0.1"},
+     ["muse-sentencepiece-bpe-separate-bpe-dropout-seed1"]),
     ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, ["transformer-rdrop-seed1"]),
 ]  # fmt: skip
 

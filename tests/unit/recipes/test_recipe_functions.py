@@ -59,11 +59,11 @@ def test_text_is_cut_into_pieces_learnt_on_training_text_alone(run, tmp_path):
         for lang, line in (("de", "das ist ein haus\u2028am see"), ("en", "this is a house")):
             unseen = " zebra" if split == "test" else ""
             (tmp_path / "text" / f"{split}.{lang}").write_text(f"{line}{unseen}\n\n" * 5, encoding="utf-8")
-    text = 'segment_text "$work_dir" 40 de en train test\nfind_dictionary "$work_dir" --srcdict\n'
+    text = 'segment_text "$work_dir" 40 de en train test\nfind_dictionary "$work_dir" joined\n'
     text += 'keep_settings "$work_dir" a=1'
     done = run(text + '\necho "${dictionary_flags[@]}"', SUBWORDS="sentencepiece")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"--srcdict {tmp_path}/pieces.txt\n"
+    assert done.stdout == f"--joined-dictionary --srcdict {tmp_path}/pieces.txt\n"
     assert (tmp_path / "settings.txt").read_text() == "a=1\nsubwords=sentencepiece:unigram\n"
     known = set(Dictionary.load(str(tmp_path / "pieces.txt")).symbols)
     assert "z" not in known
@@ -80,8 +80,35 @@ def test_wrong_subwords_are_named(run):
     done = run("true", SUBWORDS="wordpiece")
     assert done.returncode == 2
     assert "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but" in done.stderr
-    done = run('choose_criterion "$work_dir"', SUBWORDS="sentencepiece", BPE_DROPOUT="0.1")
-    assert "BPE_DROPOUT needs SUBWORDS=bpe, but that is 'sentencepiece:unigram'" in done.stderr
+    assert "JOINT must be 0 or 1, but is 'no'" in run("true", JOINT="no").stderr
+
+
+@pytest.mark.parametrize(
+    ("subwords", "files"),
+    [("bpe", ["bpe.{}.codes"]), ("sentencepiece", ["sentencepiece.{}.model", "pieces.{}.txt"])],
+)
+def test_each_language_may_have_subwords_of_its_own(run, tmp_path, subwords, files):
+    (tmp_path / "text").mkdir()
+    for lang, line in (("de", "der Hund sieht die Katze der Hund"), ("en", "the dog will see the cat the dog")):
+        for split in ("train", "test"):
+            (tmp_path / "text" / f"{split}.{lang}").write_text(f"{line}\n" * 5)
+    text = """segment_text "$work_dir" 30 de en train test
+        find_dictionary "$work_dir" joined
+        choose_criterion "$work_dir"
+        keep_settings "$work_dir" a=1
+        echo "${dictionary_flags[@]-}"; echo "${share_flags[@]-}"; echo "$name_suffix"; echo "${criterion[@]}\""""
+    done = run(text, SUBWORDS=subwords, JOINT="0", BPE_DROPOUT="0.1")
+    assert done.returncode == 0, done.stderr
+    dictionaries, shared, suffix, criterion = done.stdout.split("\n")[-5:-1]
+    names = [name.format(side) for name in files for side in ("source", "target")]
+    assert all((tmp_path / name).is_file() for name in names)
+    assert sorted(path.name for path in (tmp_path / "bpe").iterdir()) == ["test.de", "test.en", "train.de", "train.en"]
+    wanted = f"--srcdict {tmp_path}/pieces.source.txt --tgtdict {tmp_path}/pieces.target.txt"
+    assert dictionaries == ("" if subwords == "bpe" else wanted)
+    assert shared == ""
+    assert suffix.endswith("-separate-bpe-dropout")
+    assert criterion.endswith(f"--bpe-codes {tmp_path}/{names[0]} --target-bpe-codes {tmp_path}/{names[1]}")
+    assert (tmp_path / "settings.txt").read_text().endswith("joint=0\n")
 
 
 def test_a_folder_keeps_its_settings(run):

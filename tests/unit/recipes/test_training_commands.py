@@ -71,6 +71,14 @@ def test_every_command_is_one_that_fairseq_accepts(tmp_path, recipe, model):
     assert args.seed == 1
 
 
+@pytest.mark.parametrize("model", ["muse", "transformer"])
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if not name.startswith("iwslt")])
+def test_embeddings_are_shared_unless_subwords_are_separate(tmp_path, recipe, model):
+    for joint in ("1", "0"):
+        settings = convert_namespace_to_omegaconf(read_settings(tmp_path / joint, recipe, MODEL=model, JOINT=joint))
+        assert settings.model.share_all_embeddings == (joint == "1")
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_regularisers_are_what_their_variables_say(tmp_path, recipe):
     args = read_settings(tmp_path / "simcut", recipe, SIMCUT="1")
