@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
-from torch import nn
+from torch import Tensor, nn
 
 from muse_plugin.criterions.class_counts import log_sums
-from muse_plugin.criterions.sentence_classification import check_task
+from muse_plugin.criterions.sentence_criterion import SentenceCriterion, sum_losses
 
 _SUMS = ("_n", "_x", "_y", "_xx", "_yy", "_xy")
 
@@ -20,57 +20,31 @@ class SentenceRegressionCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("muse_sentence_regression", dataclass=SentenceRegressionCriterionConfig)
-class MuseSentenceRegressionCriterion(FairseqCriterion):
+class MuseSentenceRegressionCriterion(SentenceCriterion):
     """Mean squared error of one or several numbers per sentence.
 
     Logs the error per number (``loss`` and ``mse``) and ``pearson``, the correlation of predictions and targets over
     all numbers, in [-1, 1].
     """
 
-    def __init__(self, task: Any) -> None:
-        super().__init__(task)
-        check_task(task, "number", "muse_sentence_regression")
+    predicts = "number"
 
-    def forward(self, model: nn.Module, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, int, dict[str, Any]]:
-        """Computes the loss of a batch; called by fairseq.
-
-        Args:
-            model: a sentence model.
-            sample: see ``SentenceDataset.collater``; numbers, shape (B, D).
-            reduce: sum over the batch.
-
-        Returns:
-            The squared error, averaged over the numbers of a sentence, summed over sentences or of each; the number of
-            sentences; and what is logged.
-        """
+    def measure(self, model: nn.Module, sample: dict[str, Any]) -> tuple[Tensor, int, dict[str, Any]]:
+        """See ``SentenceCriterion``; the loss is the squared error, averaged over the numbers of a sentence."""
         predicted = model(**sample["net_input"]).logits.float()
         target = sample["target"].to(predicted)
-        loss = (predicted - target).square().mean(dim=1)
         x, y = predicted.detach().double(), target.double()
         sums = (y.new_tensor(y.numel()), x.sum(), y.sum(), x.square().sum(), y.square().sum(), (x * y).sum())
-        log = {
-            "loss": loss.detach().sum(),
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["nsentences"],
-            "sample_size": len(target),
-            **dict(zip(_SUMS, sums, strict=True)),
-        }
-        return loss.sum() if reduce else loss, len(target), log
+        return (predicted - target).square().mean(dim=1), len(target), dict(zip(_SUMS, sums, strict=True))
 
-    @staticmethod
-    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Logs measures over batches and processes."""
-        size = sum(float(log.get("sample_size", 0)) for log in logging_outputs)
-        error = sum(float(log.get("loss", 0)) for log in logging_outputs) / max(size, 1.0)
+        total, size = sum_losses(logging_outputs)
         for name in ("loss", "mse"):
-            metrics.log_scalar(name, error, size, round=5)
+            metrics.log_scalar(name, total / max(size, 1.0), size, round=5)
         log_sums(logging_outputs, _SUMS)
         metrics.log_derived("pearson", lambda meters: round(pearson(*(float(meters[key].sum) for key in _SUMS)), 5))
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Everything logged is a sum."""
-        return True
 
 
 def pearson(n: float, x: float, y: float, xx: float, yy: float, xy: float) -> float:

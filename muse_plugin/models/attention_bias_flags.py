@@ -65,12 +65,10 @@ class EncoderAttentionBiasFlags(FairseqDataclass):
     encoder_attention_scale_alpha: float = flag(0.5, _SCALE_ALPHA_HELP)
     encoder_attention_scale_heads: Optional[str] = flag(None, _SCALE_HEADS_HELP)
     encoder_attention_scale_radii: bool = flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = flag(  # type: ignore[valid-type]
+    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = flag(
         "masked", "whether a word sees itself in forward, backward and bidirectional-split"
     )
-    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag(  # type: ignore[valid-type]
-        "fixed", _SLOPES_HELP
-    )
+    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag("fixed", _SLOPES_HELP)
     encoder_distance_alpha: float = flag(1.5, _DISTANCE_ALPHA_HELP)
 
 
@@ -90,9 +88,7 @@ class DecoderAttentionBiasFlags(FairseqDataclass):
     decoder_attention_scale_alpha: float = flag(0.5, _SCALE_ALPHA_HELP)
     decoder_attention_scale_heads: Optional[str] = flag(None, _SCALE_HEADS_HELP)
     decoder_attention_scale_radii: bool = flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag(  # type: ignore[valid-type]
-        "fixed", _SLOPES_HELP
-    )
+    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag("fixed", _SLOPES_HELP)
     decoder_distance_alpha: float = flag(1.5, _DISTANCE_ALPHA_HELP)
 
 
@@ -305,6 +301,6 @@ def pruned_bias_flags(cfg: Any, side: str, kept: Sequence[int]) -> dict[str, Any
         scales = parse_scales(
             getattr(cfg, f"{side}_attention_scales"), side, getattr(cfg, f"{side}_attention_scale_radii")
         )
-        rows = [plans[old].scales for old in kept if plans[old] is not None]  # type: ignore[union-attr]
+        rows = [plans[old].scales for old in kept if plans[old] is not None]
         flags[f"{side}_attention_scale_heads"] = str([[row.count(scale) for scale in scales] for row in rows if row])
     return flags

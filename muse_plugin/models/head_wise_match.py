@@ -45,12 +45,12 @@ _SINGLE = (
 class HeadMatchFlags(FairseqDataclass):
     """Flags of the comparison. Defaults: the best row of the paper's Table 4."""
 
-    match: ChoiceEnum([*MATCHES, CLASSIC]) = flag(  # type: ignore[valid-type]
+    match: ChoiceEnum([*MATCHES, CLASSIC]) = flag(
         "element",
         "how heads are compared: element (a vector of [s; t; s-t; s*t]), cosine, bilinear; classic compares no heads "
         "but the final states of the classification token, by element",
     )
-    match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = flag(  # type: ignore[valid-type]
+    match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = flag(
         "max", "of heads, and of layers: max or concat; cosine and bilinear need concat"
     )
     match_levels: str = flag(
@@ -60,7 +60,7 @@ class HeadMatchFlags(FairseqDataclass):
     match_per_layer: bool = flag(False, "each layer has its own parameters of match and aggregation over heads")
     match_dim: int = flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
     match_dropout: float = flag(0.1, "probability of dropping a channel of head vectors and hidden layers of the match")
-    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = flag(  # type: ignore[valid-type]
+    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = flag(
         "cls",
         "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
         "as published), max or mean (over words)",
@@ -91,7 +91,7 @@ class HeadWiseMatchBase(SentenceModel):
         self.sources = find_head_sources(self.encoder)
         self.classic = str(cfg.match) == CLASSIC
         self.head_pooling = str(cfg.head_pooling)
-        width: int = self.encoder.output_size  # type: ignore[assignment]
+        width: int = self.encoder.output_size
         dim = cfg.match_dim or None
         if self.classic:
             self.levels: list[HeadSource] = []

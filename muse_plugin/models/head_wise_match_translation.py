@@ -32,7 +32,7 @@ class HeadWiseMatchTranslationConfig(HeadMatchFlags):
     )
     translation_flags: Optional[str] = remembered("flags of that model as JSON")
     freeze_encoder: bool = flag(False, "train the comparison alone")
-    head_pooling: ChoiceEnum(["max", "mean"]) = flag(  # type: ignore[valid-type]
+    head_pooling: ChoiceEnum(["max", "mean"]) = flag(
         "mean", "of the outputs of a head at all words, what stands for the sentence: max or mean (over words)"
     )
 

@@ -32,7 +32,7 @@ class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig
     encoder_attention_heads: int = flag(10, "number of attention heads")
     encoder_head_dim: int = flag(30, "width of a head; heads times width need not be --encoder-embed-dim")
     attention_dropout: float = flag(0.3, "probability of dropping an attention weight")
-    attention_scale: ChoiceEnum(["head", "model"]) = flag(  # type: ignore[valid-type]
+    attention_scale: ChoiceEnum(["head", "model"]) = flag(
         "head", "logits are divided by the root of: head, the width of a head; model, --encoder-embed-dim (Eq. 6)"
     )
 

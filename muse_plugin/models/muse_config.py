@@ -51,7 +51,7 @@ _FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the a
 class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     """Flags of MUSE (arXiv:1911.09483). Defaults: the base setting, without the recipes' dropout."""
 
-    activation_fn: ChoiceEnum(utils.get_available_activation_fns()) = flag(  # type: ignore[valid-type]
+    activation_fn: ChoiceEnum(utils.get_available_activation_fns()) = flag(
         "relu", "activation function of the feed-forward branch"
     )
     dropout: float = flag(0.1, "probability of dropping a channel of the embedded input, and see --branch-dropout")
@@ -76,14 +76,10 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
     encoder_layers_to_keep: Optional[str] = flag(None, "encoder layers to keep when pruning, comma-separated")
     encoder_branches: str = flag("self_attention,conv,ffn", _BRANCHES_HELP.format(", ".join(branch_names("encoder"))))
     encoder_kernel_sizes: str = flag("3,15", _KERNELS_HELP.format(" (odd)"))
-    encoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
+    encoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)
     encoder_conv_heads: Optional[int] = flag(None, "kernels per position (default: --encoder-attention-heads)")
-    encoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag(  # type: ignore[valid-type]
-        "shared", _CONV_PROJECTION_HELP
-    )
-    encoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag(  # type: ignore[valid-type]
-        "own", _FFN_PROJECTION_HELP
-    )
+    encoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag("shared", _CONV_PROJECTION_HELP)
+    encoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag("own", _FFN_PROJECTION_HELP)
 
     decoder_embed_path: Optional[str] = flag(None, "path to pre-trained decoder embeddings")
     decoder_embed_dim: int = flag(384, "width of the decoder, in channels")
@@ -100,19 +96,15 @@ class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
         "self_attention,conv,cross_attention,ffn", _BRANCHES_HELP.format(", ".join(branch_names("decoder")))
     )
     decoder_kernel_sizes: str = flag("3,15", _KERNELS_HELP.format(""))
-    decoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)  # type: ignore[valid-type]
+    decoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)
     decoder_conv_heads: Optional[int] = flag(None, "kernels per position (default: --decoder-attention-heads)")
-    decoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag(  # type: ignore[valid-type]
-        "shared", _CONV_PROJECTION_HELP
-    )
-    decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag(  # type: ignore[valid-type]
-        "own", _FFN_PROJECTION_HELP
-    )
+    decoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag("shared", _CONV_PROJECTION_HELP)
+    decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag("own", _FFN_PROJECTION_HELP)
 
     no_conv_gate: bool = flag(
         False, "do not mix kernel sizes by a learned gate: their results stand side by side before the output matrix"
     )
-    conv_padding: ChoiceEnum(["masked", "leaky"]) = flag(  # type: ignore[valid-type]
+    conv_padding: ChoiceEnum(["masked", "leaky"]) = flag(
         "masked",
         "masked: values at padding count as zero for the convolution; leaky: as in the published program, where a "
         "sentence's result depends on its batch",

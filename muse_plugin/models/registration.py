@@ -18,7 +18,7 @@ def register(name: str, config_class: type) -> Callable[[Model], Model]:
     """
 
     def add(model: Model) -> Model:
-        model.config_class = model.flags_class = config_class  # type: ignore[attr-defined]
+        model.config_class = model.flags_class = config_class
         return register_model(name, dataclass=config_class)(model)
 
     return add

@@ -30,18 +30,18 @@ class SentenceModelConfig(FairseqDataclass):
         None, "file of vectors of character n-grams (charNgram): a second, fixed table beside the words'"
     )
     character_ngram_dim: int = flag(100, "width of the vectors in --character-ngram-vectors")
-    character_encoder: ChoiceEnum(list(CHARACTER_ENCODERS)) = flag(  # type: ignore[valid-type]
+    character_encoder: ChoiceEnum(list(CHARACTER_ENCODERS)) = flag(
         "none", "a vector of each word from its characters, learned with the task"
     )
     character_embed_dim: int = flag(30, "width of a character's vector")
     character_features: int = flag(50, "width of what --character-encoder makes of a word")
-    input_projection: ChoiceEnum(["always", "needed"]) = flag(  # type: ignore[valid-type]
+    input_projection: ChoiceEnum(["always", "needed"]) = flag(
         "always", "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ (needed)"
     )
     embedding_dropout: float = flag(0.3, "probability of dropping a channel of the embedded words")
     encoder_embed_dim: int = flag(300, "width of what the encoder reads, and of a Transformer's states")
     dropout: float = flag(0.1, "probability of dropping a channel within the encoder")
-    pooling: ChoiceEnum(list(POOLINGS)) = flag(  # type: ignore[valid-type]
+    pooling: ChoiceEnum(list(POOLINGS)) = flag(
         "max",
         "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
         "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side), source_to_token "
@@ -49,30 +49,30 @@ class SentenceModelConfig(FairseqDataclass):
         "low_rank_attention (heads with a weight per word, of low rank; see --pooling-heads and what follows), "
         "structured_attention (heads that score words by a network of two layers)",
     )
-    projection_norms: ChoiceEnum(["none", "all"]) = flag(  # type: ignore[valid-type]
+    projection_norms: ChoiceEnum(["none", "all"]) = flag(
         "none",
         "layer norms on the linear maps of --pooling source_to_token, and of distance_attention_network's attention "
         "and gates: none or all",
     )
     pooling_heads: int = flag(15, "number of heads of --pooling low_rank_attention and structured_attention")
     pooling_rank: int = flag(1, "rank of the matrix of each head of --pooling low_rank_attention")
-    pooling_context: ChoiceEnum(list(CONTEXTS)) = flag(  # type: ignore[valid-type]
+    pooling_context: ChoiceEnum(list(CONTEXTS)) = flag(
         "learned", "what --pooling low_rank_attention compares words with: learned, or mean of the embedded words"
     )
-    pooling_norm: ChoiceEnum(["l2", "none"]) = flag(  # type: ignore[valid-type]
+    pooling_norm: ChoiceEnum(["l2", "none"]) = flag(
         "l2",
         "divide the scores that the heads of --pooling low_rank_attention give a word by their norm: l2 or none; "
         "with one head and l2, weights cannot be learned",
     )
     pooling_norm_epsilon: float = flag(1e-6, "smallest divisor of --pooling-norm l2")
     pooling_hidden_dim: int = flag(350, "hidden width of --pooling structured_attention")
-    pair_features: ChoiceEnum(list(PAIR_FEATURES)) = flag(  # type: ignore[valid-type]
+    pair_features: ChoiceEnum(list(PAIR_FEATURES)) = flag(
         "product",
         "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v], "
         "signed_product [u; v; u-v; u*v]",
     )
     classifier_hidden_dim: int = flag(600, "hidden width of the classifier; 0 for a single linear layer")
-    classifier_activation: ChoiceEnum(list(ACTIVATIONS)) = flag(  # type: ignore[valid-type]
+    classifier_activation: ChoiceEnum(list(ACTIVATIONS)) = flag(
         "leaky_relu", "activation of the classifier's hidden layer"
     )
     classifier_dropout: float = flag(0.3, "probability of dropping a channel before each layer of the classifier")

@@ -106,7 +106,7 @@ class SentenceModel(BaseFairseqModel):
                 "--task muse_sequence_tagging."
             )
         self.pair_features = str(cfg.pair_features)
-        width: int = self.encoder.output_size  # type: ignore[assignment]
+        width: int = self.encoder.output_size
         if tags_words:
             with naming("--crf"):
                 self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)

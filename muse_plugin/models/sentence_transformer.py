@@ -42,7 +42,7 @@ class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     activation_dropout: float = flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
     weight_dropout: float = flag(0.1, "probability of dropping a weight of a kernel of conv")
     encoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
-    encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = flag(  # type: ignore[valid-type]
+    encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = flag(
         "sinusoidal", f"positions added to the embedded words; learned ones end at word {_LONGEST_LEARNED}"
     )
     no_layernorm_embedding: bool = flag(

@@ -29,7 +29,7 @@ class SentenceTaskConfig(FairseqDataclass):
 
     data: str = flag(MISSING, "folder of the data, made by muse-plugin prepare-text")
     max_words: int = flag(512, "longest text, in words")
-    long_texts: ChoiceEnum(["truncate", "refuse"]) = flag(  # type: ignore[valid-type]
+    long_texts: ChoiceEnum(["truncate", "refuse"]) = flag(
         "truncate", "what happens to longer ones: truncate (the first words are kept; how many texts is logged), refuse"
     )
     no_shuffle: bool = flag(False, "train on texts in the order of their length instead of at random")
