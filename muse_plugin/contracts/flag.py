@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, fields
+from dataclasses import field, fields, make_dataclass
 from typing import Any, TypeVar
+
+from fairseq.dataclass import FairseqDataclass
 
 Config = TypeVar("Config", bound=type)
 _NAMED = (ValueError, RuntimeError, ImportError)
@@ -14,6 +16,16 @@ def flag(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+def size(default: Any, help: str) -> Any:
+    """A flag that must be at least 1; see ``find_out_of_range``."""
+    return field(default=default, metadata={"help": help, "range": "size"})
+
+
+def rate(default: Any, help: str) -> Any:
+    """A flag that must lie in [0, 1), if it has a value; see ``find_out_of_range``."""
+    return field(default=default, metadata={"help": help, "range": "rate"})
+
+
 def remembered(what: str) -> Any:
     """A field that is no flag: a model reads it from files, its task stores it, and a checkpoint brings it back."""
     return field(default=None, metadata={"help": what, "remembered": True})
@@ -22,6 +34,27 @@ def remembered(what: str) -> Any:
 def flag_name(name: str) -> str:
     """The flag of a field as people type it."""
     return "--" + name.replace("_", "-")
+
+
+def find_out_of_range(cfg: Any, config: Any) -> list[str]:
+    """One sentence for each flag of ``config`` whose value in ``cfg`` is out of its range."""
+    faults = []
+    for name, kind in ((f.name, f.metadata.get("range")) for f in fields(config)):
+        value = getattr(cfg, name) if kind else None
+        if kind == "size" and value < 1:
+            faults.append(f"{flag_name(name)} must be at least 1, but got {value}.")
+        elif kind == "rate" and value is not None and not 0 <= value < 1:
+            faults.append(f"{flag_name(name)} must lie in [0, 1), but got {value}.")
+    return faults
+
+
+def fault_of(read: Callable[..., Any], *args: Any) -> list[str]:
+    """What a function refuses with a ValueError, in at most one sentence."""
+    try:
+        read(*args)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 @contextmanager
@@ -49,6 +82,20 @@ def inherit_flags(bases: Iterable[type], defaults: Mapping[str, Any]) -> dict[st
         name: (known[name].type, field(default=default, metadata=dict(known[name].metadata)))
         for name, default in defaults.items()
     }
+
+
+def config_of_side(module: str, side: str, name: str, flags: Iterable[tuple[str, Any, Any]]) -> type:
+    """Makes a config of flags that encoder and decoder both have.
+
+    Args:
+        module: ``__name__`` of the file that keeps it.
+        side: "encoder" or "decoder", with which the name of each flag begins.
+        name: of the config, behind the side.
+        flags: name without the side, type and field of each.
+    """
+    own = [(f"{side}_{key}", kind, entry) for key, kind, entry in flags]
+    namespace = {"__module__": module, "__doc__": f"Flags of one side of a model: those of its {side}."}
+    return make_dataclass(side.capitalize() + name, own, bases=(FairseqDataclass,), namespace=namespace)
 
 
 def with_defaults(**defaults: Any) -> Callable[[Config], Config]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 
-from muse_plugin.contracts.flag import flag, naming
+from muse_plugin.contracts.flag import config_of_side, fault_of, flag, naming
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.attention_bias import (
     AttentionBias,
@@ -30,14 +30,12 @@ BIASES = {
 }
 _DIRECTIONS = ("forward", "backward", "bidirectional-split")
 DISTANCE_SLOPES = ("fixed", "geometric", "learned")
-
-_SCALES_HELP = "scales of multi-scale, from the smallest to the largest, as widths of windows in tokens: {}"
-_ENCODER_SCALES = "odd integers, fractions such as N/4 of the sentence's own length, or all"
+_NUMBERS_HELP = "comma-separated and counted from 0 (default: all)"
+_SCALES_HELP = "scales of multi-scale, from the smallest to the largest, as widths of windows in tokens"
 _SCALE_ALPHA_HELP = (
     "how much lower layers favour small scales: the alpha by which heads are given to scales (arXiv:1912.00544, Eqs. "
     "11 and 12); 0 shares them out evenly"
 )
-_SCALE_HEADS_HELP = "heads per scale, one list per layer with multi-scale, e.g. '[[3,1],[2,2]]' (default: by alpha)"
 _SLOPES_HELP = (
     "what distance costs: fixed (alpha per word in every head), geometric (2^(-8h/H) in head h of H), learned (one "
     "alpha per head, trained)"
@@ -45,51 +43,42 @@ _SLOPES_HELP = (
 _DISTANCE_ALPHA_HELP = "what a logit loses per word of distance (arXiv:1712.02047, Eq. 7); where learned, at the start"
 
 
-@dataclass
-class EncoderAttentionBiasFlags(FairseqDataclass):
-    """Flags of what an encoder's self-attention may look at."""
-
-    encoder_attention_bias: str = flag(
-        "none",
-        "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (a window per "
-        "head), distance (logits fall with the distance), forward (earlier words only), backward, bidirectional-split "
-        "(half of the heads each)",
-    )
-    encoder_attention_bias_layers: Optional[str] = flag(
-        None, "layers with --encoder-attention-bias, comma-separated and counted from 0 (default: all)"
-    )
-    encoder_attention_scales: str = flag(
-        "1,3,N/16,N/8,N/4",
-        _SCALES_HELP.format(_ENCODER_SCALES),
-    )
-    encoder_attention_scale_alpha: float = flag(0.5, _SCALE_ALPHA_HELP)
-    encoder_attention_scale_heads: Optional[str] = flag(None, _SCALE_HEADS_HELP)
-    encoder_attention_scale_radii: bool = flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    encoder_attention_diagonal: ChoiceEnum(["masked", "kept"]) = flag(
-        "masked", "whether a word sees itself in forward, backward and bidirectional-split"
-    )
-    encoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag("fixed", _SLOPES_HELP)
-    encoder_distance_alpha: float = flag(1.5, _DISTANCE_ALPHA_HELP)
+def _bias_flags(side: str, what: str, scales: str, scale_help: str) -> type:
+    """A config with the flags of what self-attention of one side may look at."""
+    radii = "scales are radii instead of widths, as Eq. 7 is printed"
+    table = "heads per scale, one list per layer with multi-scale, e.g. '[[3,1],[2,2]]' (default: by alpha)"
+    flags: list[tuple[str, Any, Any]] = [
+        ("attention_bias", str, flag("none", f"what self-attention may look at: none, or a list, {what}")),
+        ("attention_bias_layers", Optional[str], flag(None, f"layers with --{side}-attention-bias, {_NUMBERS_HELP}")),
+        ("attention_scales", str, flag(scales, f"{_SCALES_HELP}: {scale_help}")),
+        ("attention_scale_alpha", float, flag(0.5, _SCALE_ALPHA_HELP)),
+        ("attention_scale_heads", Optional[str], flag(None, table)),
+        ("attention_scale_radii", bool, flag(False, radii)),
+    ]
+    if side == "encoder":
+        diagonal = flag("masked", "whether a word sees itself in forward, backward and bidirectional-split")
+        flags.append(("attention_diagonal", ChoiceEnum(["masked", "kept"]), diagonal))
+    flags += [
+        ("distance_slopes", ChoiceEnum(list(DISTANCE_SLOPES)), flag("fixed", _SLOPES_HELP)),
+        ("distance_alpha", float, flag(1.5, _DISTANCE_ALPHA_HELP)),
+    ]
+    return config_of_side(__name__, side, "AttentionBiasFlags", flags)
 
 
-@dataclass
-class DecoderAttentionBiasFlags(FairseqDataclass):
-    """Flags of what a decoder's self-attention may look at."""
-
-    decoder_attention_bias: str = flag(
-        "none",
-        "what self-attention may look at: none, or a list, comma-separated and summed, of multi-scale (the last words, "
-        "a window per head) and distance (logits fall with the distance)",
-    )
-    decoder_attention_bias_layers: Optional[str] = flag(
-        None, "layers with --decoder-attention-bias, comma-separated and counted from 0 (default: all)"
-    )
-    decoder_attention_scales: str = flag("1,3,5,7,9", _SCALES_HELP.format("integers, or all"))
-    decoder_attention_scale_alpha: float = flag(0.5, _SCALE_ALPHA_HELP)
-    decoder_attention_scale_heads: Optional[str] = flag(None, _SCALE_HEADS_HELP)
-    decoder_attention_scale_radii: bool = flag(False, "scales are radii instead of widths, as Eq. 7 is printed")
-    decoder_distance_slopes: ChoiceEnum(list(DISTANCE_SLOPES)) = flag("fixed", _SLOPES_HELP)
-    decoder_distance_alpha: float = flag(1.5, _DISTANCE_ALPHA_HELP)
+EncoderAttentionBiasFlags = _bias_flags(
+    "encoder",
+    "comma-separated and summed, of multi-scale (a window per head), distance (logits fall with the distance), forward "
+    "(earlier words only), backward, bidirectional-split (half of the heads each)",
+    "1,3,N/16,N/8,N/4",
+    "odd integers, fractions such as N/4 of the sentence's own length, or all",
+)
+DecoderAttentionBiasFlags = _bias_flags(
+    "decoder",
+    "comma-separated and summed, of multi-scale (the last words, a window per head) and distance (logits fall with the "
+    "distance)",
+    "1,3,5,7,9",
+    "integers, or all",
+)
 
 
 @dataclass(frozen=True)
@@ -170,11 +159,8 @@ def plan_biases(cfg: Any, side: str) -> list[Optional[BiasPlan]]:
 
 def bias_faults(cfg: Any, side: str = "encoder") -> list[str]:
     """What is wrong with ``--encoder/decoder-attention-bias`` and its kin, in at most one sentence."""
-    try:
-        plan_biases(cfg, side)
-    except ValueError as error:
-        return [str(error)]
-    return []
+    countable = min(getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_attention_heads")) > 0
+    return fault_of(plan_biases, cfg, side) if countable else []
 
 
 def parse_biases(text: str, side: str) -> list[str]:

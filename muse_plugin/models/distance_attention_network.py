@@ -12,9 +12,9 @@ from typing import Optional
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import flag, size, with_defaults
 from muse_plugin.models.registration import register
-from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
+from muse_plugin.models.sentence_config import SentenceModelConfig, find_undivided_heads
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock
 
@@ -34,8 +34,8 @@ _HIGHEST_ALPHA = torch.finfo(torch.float32).max
 class DistanceAttentionNetworkConfig(SentenceModelConfig):
     """Flags of the Distance-based Self-Attention Network. Defaults: the paper's setting (SNLI, MultiNLI)."""
 
-    encoder_attention_heads: int = flag(5, "number of attention heads in either direction")
-    encoder_ffn_embed_dim: int = flag(1200, "hidden width of the feed-forward network in either direction")
+    encoder_attention_heads: int = size(5, "number of attention heads in either direction")
+    encoder_ffn_embed_dim: int = size(1200, "hidden width of the feed-forward network in either direction")
     distance_alpha: float = flag(
         1.5, "what a logit loses per word of distance (Eq. 7), in all heads and not trained; 0 for no distance mask"
     )
@@ -71,23 +71,18 @@ class DistanceAttentionNetworkModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        own = find_out_of_range(cfg, ("encoder_attention_heads", "encoder_ffn_embed_dim"), ())
-        if not own and cfg.encoder_embed_dim % cfg.encoder_attention_heads != 0:
-            own.append(
-                "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got "
-                f"{cfg.encoder_embed_dim} and {cfg.encoder_attention_heads}; change one of them."
-            )
+        faults = super().find_faults(cfg) + find_undivided_heads(cfg)
         if not 0 <= cfg.distance_alpha <= _HIGHEST_ALPHA:
-            own.append(
+            faults.append(
                 f"--distance-alpha must be a finite number of at least 0, but got {cfg.distance_alpha}; 0 switches the "
                 "distance mask off."
             )
-        return super().find_faults(cfg) + own
+        return faults
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TwoDirections:
         """See ``SentenceModel.build_encoder``."""
-        forward_block, backward_block = (
+        blocks = (
             DistanceAttentionBlock(
                 cfg.encoder_embed_dim,
                 cfg.encoder_attention_heads,
@@ -100,4 +95,4 @@ class DistanceAttentionNetworkModel(SentenceModel):
             )
             for direction in ("forward", "backward")
         )
-        return TwoDirections(forward_block, backward_block)
+        return TwoDirections(*blocks)

@@ -13,10 +13,10 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag
+from muse_plugin.contracts.flag import flag, rate
 from muse_plugin.contracts.sentences import TaskOfSentences, check_sentence_task
 from muse_plugin.models.layer_numbers import parse_layer_numbers
-from muse_plugin.models.sentence_config import find_out_of_range, find_without_effect
+from muse_plugin.models.sentence_config import find_without_effect
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attends import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
@@ -59,7 +59,7 @@ class HeadMatchFlags(FairseqDataclass):
     match_no_hierarchy: bool = flag(False, "heads of all layers are aggregated at once instead of layer by layer")
     match_per_layer: bool = flag(False, "each layer has its own parameters of match and aggregation over heads")
     match_dim: int = flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
-    match_dropout: float = flag(0.1, "probability of dropping a channel of head vectors and hidden layers of the match")
+    match_dropout: float = rate(0.1, "probability of dropping a channel of head vectors and hidden layers of the match")
     head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = flag(
         "cls",
         "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
@@ -167,7 +167,7 @@ class HeadWiseMatchBase(SentenceModel):
 
 def match_faults(cfg: Any) -> list[str]:
     """One sentence for each fault of the flags of the comparison."""
-    faults = find_out_of_range(cfg, (), ("match_dropout",))
+    faults = []
     if cfg.match_dim < 0:
         faults.append(f"--match-dim must be at least 0, but got {cfg.match_dim}; 0 is the width of a head.")
     match, aggregation = str(cfg.match), str(cfg.match_aggregation)

@@ -11,10 +11,10 @@ from typing import Optional
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import flag, rate, size, with_defaults
 from muse_plugin.models.attention_bias_flags import BiasPlan, EncoderAttentionBiasFlags, bias_faults, plan_biases
 from muse_plugin.models.registration import register
-from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
+from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention_bias import Scale
 from muse_plugin.modules.multi_scale_layer import MultiScaleLayer
@@ -28,10 +28,10 @@ class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig
     encoder_attention_bias: str = flag(
         "multi-scale", "what heads may look at, see muse_base; none is plain attention, still without positions"
     )
-    encoder_layers: int = flag(3, "number of layers")
-    encoder_attention_heads: int = flag(10, "number of attention heads")
-    encoder_head_dim: int = flag(30, "width of a head; heads times width need not be --encoder-embed-dim")
-    attention_dropout: float = flag(0.3, "probability of dropping an attention weight")
+    encoder_layers: int = size(3, "number of layers")
+    encoder_attention_heads: int = size(10, "number of attention heads")
+    encoder_head_dim: int = size(30, "width of a head; heads times width need not be --encoder-embed-dim")
+    attention_dropout: float = rate(0.3, "probability of dropping an attention weight")
     attention_scale: ChoiceEnum(["head", "model"]) = flag(
         "head", "logits are divided by the root of: head, the width of a head; model, --encoder-embed-dim (Eq. 6)"
     )
@@ -64,11 +64,7 @@ class MultiScaleTransformerModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = super().find_faults(cfg)
-        own = find_out_of_range(
-            cfg, ("encoder_layers", "encoder_attention_heads", "encoder_head_dim"), ("attention_dropout",)
-        )
-        return faults + (own or bias_faults(cfg))
+        return super().find_faults(cfg) + bias_faults(cfg)
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> MultiScaleEncoder:

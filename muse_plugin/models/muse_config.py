@@ -12,11 +12,11 @@ from enum import Enum
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.dataclass import ChoiceEnum
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import flag, flag_name, naming
+from muse_plugin.contracts.flag import config_of_side, fault_of, find_out_of_range, flag, naming, rate, size
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -28,14 +28,11 @@ from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
+_KERNEL_BRANCHES = {"conv", "long_short_range"}
 
 _BRANCHES_HELP = (
     "parallel branches of a layer, comma-separated, out of {}; without conv it is MUSE-simple. Branches after a slash "
     "read the normalised sum of those before it: self_attention/ffn is the Transformer's layer"
-)
-_KERNELS_HELP = (
-    "kernel sizes in tokens{}: one comma-separated list for all layers, e.g. 3,15, or one list per layer, "
-    "e.g. '[[3],[7],[15]]'"
 )
 _CONV_TYPE_HELP = (
     "where kernels come from: dynamic (predicted per position and head), lightweight (one softmax kernel per head), "
@@ -47,59 +44,69 @@ _CONV_PROJECTION_HELP = (
 _FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the activation of the shared values"
 
 
+def _layer_flags(side: str, branches: str) -> type:
+    """A config with the flags of the layers of one side."""
+    odd, a_layer = (" (odd)", "an encoder layer") if side == "encoder" else ("", "a decoder layer")
+    kernels = (
+        f"kernel sizes in tokens{odd}: one comma-separated list for all layers, e.g. 3,15, or one list per layer, e.g. "
+        "'[[3],[7],[15]]'"
+    )
+    flags: list[tuple[str, Any, Any]] = [
+        ("embed_path", Optional[str], flag(None, f"path to pre-trained {side} embeddings")),
+        ("embed_dim", int, size(384, f"width of the {side}, in channels")),
+    ]
+    if side == "decoder":
+        width = "(default: --decoder-embed-dim)"
+        flags += [
+            ("input_dim", Optional[int], flag(None, f"width of the decoder's embeddings {width}")),
+            ("output_dim", Optional[int], flag(None, f"width before the softmax {width}")),
+        ]
+    flags += [
+        ("ffn_embed_dim", int, size(768, f"hidden width of the {side}'s feed-forward branch, in channels")),
+        ("layers", int, size(12, f"number of {side} layers")),
+        ("attention_heads", int, flag(4, f"number of attention heads of {a_layer}")),
+        ("normalize_before", bool, flag(False, "layer norm before the branches instead of after the residual sum")),
+        ("learned_pos", bool, flag(False, f"learn the {side}'s position embeddings instead of using sinusoids")),
+        ("layerdrop", float, rate(0.0, f"LayerDrop probability of the {side}")),
+        ("layers_to_keep", Optional[str], flag(None, f"{side} layers to keep when pruning, comma-separated")),
+        ("branches", str, flag(branches, _BRANCHES_HELP.format(", ".join(branch_names(side))))),
+        ("kernel_sizes", str, flag("3,15", kernels)),
+        ("conv_type", ChoiceEnum(list(CONV_TYPES)), flag("dynamic", _CONV_TYPE_HELP)),
+        ("conv_heads", Optional[int], flag(None, f"kernels per position (default: --{side}-attention-heads)")),
+        ("conv_projection", ChoiceEnum(["shared", "separate"]), flag("shared", _CONV_PROJECTION_HELP)),
+        ("ffn_projection", ChoiceEnum(["own", "shared"]), flag("own", _FFN_PROJECTION_HELP)),
+    ]
+    return config_of_side(__name__, side, "LayerFlags", flags)
+
+
+EncoderLayerFlags = _layer_flags("encoder", "self_attention,conv,ffn")
+DecoderLayerFlags = _layer_flags("decoder", "self_attention,conv,cross_attention,ffn")
+
+
 @dataclass
-class MuseConfig(DecoderAttentionBiasFlags, EncoderAttentionBiasFlags):
-    """Flags of MUSE (arXiv:1911.09483). Defaults: the base setting, without the recipes' dropout."""
+class DropoutFlags(FairseqDataclass):
+    """Flags of what both sides drop in training."""
 
     activation_fn: ChoiceEnum(utils.get_available_activation_fns()) = flag(
         "relu", "activation function of the feed-forward branch"
     )
-    dropout: float = flag(0.1, "probability of dropping a channel of the embedded input, and see --branch-dropout")
-    attention_dropout: float = flag(0.0, "probability of dropping an attention weight")
-    activation_dropout: float = flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
-    branch_dropout: Optional[float] = flag(
+    dropout: float = rate(0.1, "probability of dropping a channel of the embedded input, and see --branch-dropout")
+    attention_dropout: float = rate(0.0, "probability of dropping an attention weight")
+    activation_dropout: float = rate(0.0, "probability of dropping a hidden unit of the feed-forward branch")
+    branch_dropout: Optional[float] = rate(
         None, "probability of dropping a channel of a branch's output before the residual sum (default: --dropout)"
     )
-    input_dropout: float = flag(
+    input_dropout: float = rate(
         0.0, "probability of dropping a channel of what self-attention and convolution read, not the other branches"
     )
-    weight_dropout: float = flag(0.1, "probability of dropping a convolution kernel's weight (published: always 0.1)")
+    weight_dropout: float = rate(0.1, "probability of dropping a convolution kernel's weight (published: always 0.1)")
 
-    encoder_embed_path: Optional[str] = flag(None, "path to pre-trained encoder embeddings")
-    encoder_embed_dim: int = flag(384, "width of the encoder, in channels")
-    encoder_ffn_embed_dim: int = flag(768, "hidden width of the encoder's feed-forward branch, in channels")
-    encoder_layers: int = flag(12, "number of encoder layers")
-    encoder_attention_heads: int = flag(4, "number of attention heads of an encoder layer")
-    encoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
-    encoder_learned_pos: bool = flag(False, "learn the encoder's position embeddings instead of using sinusoids")
-    encoder_layerdrop: float = flag(0.0, "LayerDrop probability of the encoder")
-    encoder_layers_to_keep: Optional[str] = flag(None, "encoder layers to keep when pruning, comma-separated")
-    encoder_branches: str = flag("self_attention,conv,ffn", _BRANCHES_HELP.format(", ".join(branch_names("encoder"))))
-    encoder_kernel_sizes: str = flag("3,15", _KERNELS_HELP.format(" (odd)"))
-    encoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)
-    encoder_conv_heads: Optional[int] = flag(None, "kernels per position (default: --encoder-attention-heads)")
-    encoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag("shared", _CONV_PROJECTION_HELP)
-    encoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag("own", _FFN_PROJECTION_HELP)
 
-    decoder_embed_path: Optional[str] = flag(None, "path to pre-trained decoder embeddings")
-    decoder_embed_dim: int = flag(384, "width of the decoder, in channels")
-    decoder_input_dim: Optional[int] = flag(None, "width of the decoder's embeddings (default: --decoder-embed-dim)")
-    decoder_output_dim: Optional[int] = flag(None, "width before the softmax (default: --decoder-embed-dim)")
-    decoder_ffn_embed_dim: int = flag(768, "hidden width of the decoder's feed-forward branch, in channels")
-    decoder_layers: int = flag(12, "number of decoder layers")
-    decoder_attention_heads: int = flag(4, "number of attention heads of a decoder layer")
-    decoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
-    decoder_learned_pos: bool = flag(False, "learn the decoder's position embeddings instead of using sinusoids")
-    decoder_layerdrop: float = flag(0.0, "LayerDrop probability of the decoder")
-    decoder_layers_to_keep: Optional[str] = flag(None, "decoder layers to keep when pruning, comma-separated")
-    decoder_branches: str = flag(
-        "self_attention,conv,cross_attention,ffn", _BRANCHES_HELP.format(", ".join(branch_names("decoder")))
-    )
-    decoder_kernel_sizes: str = flag("3,15", _KERNELS_HELP.format(""))
-    decoder_conv_type: ChoiceEnum(list(CONV_TYPES)) = flag("dynamic", _CONV_TYPE_HELP)
-    decoder_conv_heads: Optional[int] = flag(None, "kernels per position (default: --decoder-attention-heads)")
-    decoder_conv_projection: ChoiceEnum(["shared", "separate"]) = flag("shared", _CONV_PROJECTION_HELP)
-    decoder_ffn_projection: ChoiceEnum(["own", "shared"]) = flag("own", _FFN_PROJECTION_HELP)
+@dataclass
+class MuseConfig(
+    DecoderLayerFlags, EncoderLayerFlags, DropoutFlags, DecoderAttentionBiasFlags, EncoderAttentionBiasFlags
+):
+    """Flags of MUSE (arXiv:1911.09483). Defaults: the base setting, without the recipes' dropout."""
 
     no_conv_gate: bool = flag(
         False, "do not mix kernel sizes by a learned gate: their results stand side by side before the output matrix"
@@ -199,45 +206,39 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
         return [check_kernel_sizes(sizes, causal) for sizes in per_layer]
 
 
-def layer_plans(cfg: Any, side: str) -> list[LayerPlan]:
+def layer_plans(cfg: Any, side: str, place: Optional[str] = None) -> list[LayerPlan]:
     """Plans the layers of ``side`` from its branch list and kernel sizes; pruned layers are left out.
 
     Args:
         cfg: flags by their flat names (``encoder_branches`` ...).
         side: "encoder" or "decoder".
+        place: see ``branch_names``; default: ``side``.
 
     Raises:
         ValueError: see ``parse_stages``, ``parse_kernel_sizes``, ``parse_layer_numbers`` and ``plan_biases``.
     """
-    stages = _stages(cfg, side)
-    chosen = _flatten(stages)
+    stages = read_stages(cfg, side, place)
     sizes: list[tuple[int, ...]] = [()] * getattr(cfg, f"{side}_layers")
-    if _has_kernels(chosen):
-        sizes = _kernel_sizes(cfg, side)
+    if _KERNEL_BRANCHES & {name for stage in stages for name in stage}:
+        sizes = read_kernel_sizes(cfg, side)
     plans = [LayerPlan(stages, *rest) for rest in zip(sizes, plan_biases(cfg, side), strict=True)]
     return [plans[number] for number in _layers_to_keep(cfg, side)]
 
 
-def _stages(cfg: Any, side: str) -> list[list[str]]:
-    return parse_stages(getattr(cfg, f"{side}_branches"), branch_names(side), f"--{side}-branches")
+def read_stages(cfg: Any, side: str, place: Optional[str] = None) -> list[list[str]]:
+    """The branches of ``side``, see ``parse_stages``, out of those that can stand in ``place`` (default: ``side``)."""
+    return parse_stages(getattr(cfg, f"{side}_branches"), branch_names(place or side), f"--{side}-branches")
 
 
-def _flatten(stages: list[list[str]]) -> list[str]:
-    return [name for stage in stages for name in stage]
-
-
-def _has_kernels(branches: Sequence[str]) -> bool:
-    return "conv" in branches or "long_short_range" in branches
-
-
-def _kernel_sizes(cfg: Any, side: str) -> list[tuple[int, ...]]:
+def read_kernel_sizes(cfg: Any, side: str) -> list[tuple[int, ...]]:
+    """The kernel sizes of each layer of ``side``, see ``parse_kernel_sizes``."""
     text, layers = getattr(cfg, f"{side}_kernel_sizes"), getattr(cfg, f"{side}_layers")
     return parse_kernel_sizes(text, layers, f"--{side}-kernel-sizes", causal=side == "decoder")
 
 
 def _layers_to_keep(cfg: Any, side: str) -> list[int]:
-    flag = f"--{side}-layers-to-keep"
-    return parse_layer_numbers(getattr(cfg, f"{side}_layers_to_keep"), getattr(cfg, f"{side}_layers"), flag)
+    text = getattr(cfg, f"{side}_layers_to_keep", None)  # sentence models have no such flag
+    return parse_layer_numbers(text, getattr(cfg, f"{side}_layers"), f"--{side}-layers-to-keep")
 
 
 def pruned_flags(cfg: Any) -> dict[str, Any]:
@@ -264,11 +265,7 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
     Raises:
         ValueError: with one sentence per fault.
     """
-    faults: list[str] = []
-    for side in ("encoder", "decoder"):
-        faults += _side_faults(cfg, side)
-    for kind in ("", "attention_", "activation_", "branch_", "input_", "weight_"):
-        faults += _rate_faults(cfg, f"{kind}dropout")
+    faults = find_out_of_range(cfg, MuseConfig) + _side_faults(cfg, "encoder") + _side_faults(cfg, "decoder")
     if cfg.compile_layers and cfg.offload_activations:
         faults.append(
             "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "
@@ -290,24 +287,15 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
 
 
 def _side_faults(cfg: Any, side: str) -> list[str]:
-    faults: list[str] = []
-    for size in ("layers", "embed_dim", "ffn_embed_dim"):
-        if getattr(cfg, f"{side}_{size}") < 1:
-            return [f"{flag_name(f'{side}_{size}')} must be at least 1, but got {getattr(cfg, f'{side}_{size}')}."]
-    faults += _rate_faults(cfg, f"{side}_layerdrop")
-    chosen: list[str] = []
-    try:
-        chosen = _flatten(_stages(cfg, side))
-    except ValueError as error:
-        faults.append(str(error))
+    if min(getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_embed_dim")) < 1:
+        return []  # out of range, which is said already
+    faults = fault_of(read_stages, cfg, side)
+    chosen = [] if faults else [name for stage in read_stages(cfg, side) for name in stage]
     splits = "long_short_range" in chosen
     # Kernel sizes do not matter without a convolution; where the branches cannot be read, they are checked too.
-    has_kernels = _has_kernels(chosen) or not chosen
-    for read in (_kernel_sizes, _layers_to_keep, plan_biases) if has_kernels else (_layers_to_keep, plan_biases):
-        try:
-            read(cfg, side)
-        except ValueError as error:
-            faults.append(str(error))
+    if not chosen or _KERNEL_BRANCHES & {*chosen}:
+        faults += fault_of(read_kernel_sizes, cfg, side)
+    faults += fault_of(_layers_to_keep, cfg, side) + fault_of(plan_biases, cfg, side)
     width, flag = getattr(cfg, f"{side}_embed_dim"), f"--{side}-embed-dim"
     if splits:
         width, flag = width / 2, f"half of {flag} (the branch long_short_range splits it)"
@@ -332,13 +320,6 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
             f"{getattr(cfg, f'{side}_conv_type')} and --{side}-branches {','.join(chosen)}; drop one of them."
         )
     return faults
-
-
-def _rate_faults(cfg: Any, name: str) -> list[str]:
-    rate = getattr(cfg, name)
-    if rate is None or 0 <= rate < 1:
-        return []
-    return [f"{flag_name(name)} must lie in [0, 1), but got {rate}."]
 
 
 def flat_flags(cfg: Any, dataclass_type: type = MuseConfig) -> Namespace:

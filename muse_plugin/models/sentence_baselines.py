@@ -9,9 +9,9 @@ from typing import Any, Optional
 
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag, with_defaults
+from muse_plugin.contracts.flag import fault_of, flag, size, with_defaults
 from muse_plugin.models.registration import register
-from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
+from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.recurrent_encoder import BiGRU
 from muse_plugin.modules.text_convolution import TextConvolution
@@ -21,18 +21,13 @@ from muse_plugin.modules.text_convolution import TextConvolution
 class SentenceBiGRUConfig(SentenceModelConfig):
     """Flags of the bidirectional GRU."""
 
-    encoder_layers: int = flag(1, "number of layers")
-    encoder_hidden_size: int = flag(150, "width of a state in one direction")
+    encoder_layers: int = size(1, "number of layers")
+    encoder_hidden_size: int = size(150, "width of a state in one direction")
 
 
 @register("sentence_bigru", SentenceBiGRUConfig)
 class SentenceBiGRUModel(SentenceModel):
     """A bidirectional GRU over the sentence, with a maximum over its states."""
-
-    @classmethod
-    def find_faults(cls, cfg: Namespace) -> list[str]:
-        """See ``SentenceModel.find_faults``."""
-        return super().find_faults(cfg) + find_out_of_range(cfg, ("encoder_layers", "encoder_hidden_size"), ())
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> BiGRU:
@@ -45,7 +40,7 @@ class SentenceCNNConfig(SentenceModelConfig):
     """Flags of the convolutional network."""
 
     encoder_filter_widths: str = flag("3,4,5", "widths of the filters in words, comma-separated")
-    encoder_filters: int = flag(100, "number of filters of each width")
+    encoder_filters: int = size(100, "number of filters of each width")
 
 
 @register("sentence_cnn", SentenceCNNConfig)
@@ -55,12 +50,7 @@ class SentenceCNNModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = super().find_faults(cfg) + find_out_of_range(cfg, ("encoder_filters",), ())
-        try:
-            _filter_widths(cfg)
-        except ValueError as error:
-            faults.append(str(error))
-        return faults
+        return super().find_faults(cfg) + fault_of(_filter_widths, cfg)
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TextConvolution:

@@ -1,13 +1,13 @@
 """Flags that all sentence models share: embeddings, pooling, pairs, classifier. Read ``sentence_model.py`` next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from muse_plugin.contracts.flag import flag, flag_name
+from muse_plugin.contracts.flag import flag, flag_name, rate, size
 from muse_plugin.modules.character_encoder import CHARACTER_ENCODERS
 from muse_plugin.modules.classifier import ACTIVATIONS
 from muse_plugin.modules.low_rank_attention import CONTEXTS
@@ -19,7 +19,7 @@ from muse_plugin.modules.sentence_pooling import POOLINGS
 class SentenceModelConfig(FairseqDataclass):
     """Flags of the trunk: embed -> encoder -> pool -> (pair features) -> classifier."""
 
-    word_embed_dim: int = flag(300, "width of a word's vector")
+    word_embed_dim: int = size(300, "width of a word's vector")
     word_vectors: Optional[str] = flag(
         None,
         "file of pretrained vectors (GloVe, fastText or word2vec text, also .gz) of --word-embed-dim numbers, for "
@@ -29,18 +29,18 @@ class SentenceModelConfig(FairseqDataclass):
     character_ngram_vectors: Optional[str] = flag(
         None, "file of vectors of character n-grams (charNgram): a second, fixed table beside the words'"
     )
-    character_ngram_dim: int = flag(100, "width of the vectors in --character-ngram-vectors")
+    character_ngram_dim: int = size(100, "width of the vectors in --character-ngram-vectors")
     character_encoder: ChoiceEnum(list(CHARACTER_ENCODERS)) = flag(
         "none", "a vector of each word from its characters, learned with the task"
     )
-    character_embed_dim: int = flag(30, "width of a character's vector")
-    character_features: int = flag(50, "width of what --character-encoder makes of a word")
+    character_embed_dim: int = size(30, "width of a character's vector")
+    character_features: int = size(50, "width of what --character-encoder makes of a word")
     input_projection: ChoiceEnum(["always", "needed"]) = flag(
         "always", "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ (needed)"
     )
-    embedding_dropout: float = flag(0.3, "probability of dropping a channel of the embedded words")
-    encoder_embed_dim: int = flag(300, "width of what the encoder reads, and of a Transformer's states")
-    dropout: float = flag(0.1, "probability of dropping a channel within the encoder")
+    embedding_dropout: float = rate(0.3, "probability of dropping a channel of the embedded words")
+    encoder_embed_dim: int = size(300, "width of what the encoder reads, and of a Transformer's states")
+    dropout: float = rate(0.1, "probability of dropping a channel within the encoder")
     pooling: ChoiceEnum(list(POOLINGS)) = flag(
         "max",
         "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
@@ -54,8 +54,8 @@ class SentenceModelConfig(FairseqDataclass):
         "layer norms on the linear maps of --pooling source_to_token, and of distance_attention_network's attention "
         "and gates: none or all",
     )
-    pooling_heads: int = flag(15, "number of heads of --pooling low_rank_attention and structured_attention")
-    pooling_rank: int = flag(1, "rank of the matrix of each head of --pooling low_rank_attention")
+    pooling_heads: int = size(15, "number of heads of --pooling low_rank_attention and structured_attention")
+    pooling_rank: int = size(1, "rank of the matrix of each head of --pooling low_rank_attention")
     pooling_context: ChoiceEnum(list(CONTEXTS)) = flag(
         "learned", "what --pooling low_rank_attention compares words with: learned, or mean of the embedded words"
     )
@@ -65,7 +65,7 @@ class SentenceModelConfig(FairseqDataclass):
         "with one head and l2, weights cannot be learned",
     )
     pooling_norm_epsilon: float = flag(1e-6, "smallest divisor of --pooling-norm l2")
-    pooling_hidden_dim: int = flag(350, "hidden width of --pooling structured_attention")
+    pooling_hidden_dim: int = size(350, "hidden width of --pooling structured_attention")
     pair_features: ChoiceEnum(list(PAIR_FEATURES)) = flag(
         "product",
         "what the classifier sees of a pair: product is [u; v; |u-v|; u*v], difference_twice [u; v; |u-v|; u-v], "
@@ -75,8 +75,8 @@ class SentenceModelConfig(FairseqDataclass):
     classifier_activation: ChoiceEnum(list(ACTIVATIONS)) = flag(
         "leaky_relu", "activation of the classifier's hidden layer"
     )
-    classifier_dropout: float = flag(0.3, "probability of dropping a channel before each layer of the classifier")
-    classifier_input_dropout: Optional[float] = flag(
+    classifier_dropout: float = rate(0.3, "probability of dropping a channel before each layer of the classifier")
+    classifier_input_dropout: Optional[float] = rate(
         None, "probability of dropping a channel of the classifier's input (default: as --classifier-dropout)"
     )
     crf: bool = flag(False, "tags depend on each other: a conditional random field on top (needs pytorch-crf)")
@@ -101,23 +101,14 @@ def find_unknown_choices(cfg: Any, config_class: Any) -> list[str]:
     ]
 
 
-def find_out_of_range(cfg: Any, positive: Sequence[str], rates: Sequence[str]) -> list[str]:
-    """One sentence for each flag that is out of range.
-
-    Args:
-        cfg: flags by name.
-        positive: names of those that must be at least 1.
-        rates: names of those that must lie in [0, 1).
-    """
-    faults = [
-        f"{flag_name(name)} must be at least 1, but got {getattr(cfg, name)}."
-        for name in positive
-        if getattr(cfg, name) < 1
-    ]
-    return faults + [
-        f"{flag_name(name)} must lie in [0, 1), but got {getattr(cfg, name)}."
-        for name in rates
-        if not 0 <= getattr(cfg, name) < 1
+def find_undivided_heads(cfg: Any) -> list[str]:
+    """Says in one sentence if attention heads do not divide the encoder's width."""
+    width, heads = cfg.encoder_embed_dim, cfg.encoder_attention_heads
+    if heads < 1 or width % heads == 0:
+        return []
+    return [
+        f"--encoder-embed-dim must be divisible by --encoder-attention-heads, but got {width} and {heads}; change one "
+        "of them."
     ]
 
 
@@ -146,14 +137,3 @@ POOLING_FLAGS = {
     "pooling_norm_epsilon": ("low_rank_attention",),
     "pooling_hidden_dim": ("structured_attention",),
 }
-TRUNK_SIZES = (
-    "word_embed_dim",
-    "character_ngram_dim",
-    "character_embed_dim",
-    "character_features",
-    "encoder_embed_dim",
-    "pooling_heads",
-    "pooling_rank",
-    "pooling_hidden_dim",
-)
-TRUNK_RATES = ("embedding_dropout", "dropout", "classifier_dropout")

@@ -14,17 +14,10 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import naming
+from muse_plugin.contracts.flag import find_out_of_range, naming
 from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import (
-    POOLING_FLAGS,
-    TRUNK_RATES,
-    TRUNK_SIZES,
-    find_out_of_range,
-    find_unknown_choices,
-    find_without_effect,
-)
+from muse_plugin.models.sentence_config import POOLING_FLAGS, find_unknown_choices, find_without_effect
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.classifier import build_classifier
@@ -133,8 +126,7 @@ class SentenceModel(BaseFairseqModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """One sentence for each fault of the flags; models add those of their encoder."""
-        given = () if cfg.classifier_input_dropout is None else ("classifier_input_dropout",)
-        faults = find_out_of_range(cfg, TRUNK_SIZES, (*TRUNK_RATES, *given))
+        faults = find_out_of_range(cfg, cls.config_class)
         if cfg.freeze_word_vectors and cfg.word_vectors is None:
             faults.append(
                 "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "

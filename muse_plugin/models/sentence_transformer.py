@@ -2,19 +2,19 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.modules import PositionalEmbedding
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import flag, naming, with_defaults
-from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, plan_biases
-from muse_plugin.models.layer_builder import BranchOptions, LayerPlan, branch_names, build_layer
-from muse_plugin.models.muse_config import parse_kernel_sizes, parse_stages
+from muse_plugin.contracts.flag import fault_of, flag, naming, rate, size, with_defaults
+from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults
+from muse_plugin.models.layer_builder import BranchOptions, branch_names, build_layer
+from muse_plugin.models.muse_config import layer_plans, read_kernel_sizes, read_stages
 from muse_plugin.models.registration import register
-from muse_plugin.models.sentence_config import SentenceModelConfig, find_out_of_range
+from muse_plugin.models.sentence_config import SentenceModelConfig, find_undivided_heads
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.branch import LayerContext
@@ -29,18 +29,18 @@ _LONGEST_LEARNED = 1024
 class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     """Flags of the Transformer encoder, and of MUSE's."""
 
-    encoder_layers: int = flag(3, "number of layers")
-    encoder_attention_heads: int = flag(10, "number of attention heads")
-    encoder_ffn_embed_dim: int = flag(600, "hidden width of the feed-forward branch")
+    encoder_layers: int = size(3, "number of layers")
+    encoder_attention_heads: int = size(10, "number of attention heads")
+    encoder_ffn_embed_dim: int = size(600, "hidden width of the feed-forward branch")
     encoder_branches: str = flag(
         "self_attention/ffn",
         f"branches of a layer out of {', '.join(branch_names('sentence'))}: commas between parallel ones, slashes "
         "between those that follow each other",
     )
     encoder_kernel_sizes: str = flag("3,15", "kernel sizes of conv, odd, in words, see muse_base")
-    attention_dropout: float = flag(0.1, "probability of dropping an attention weight")
-    activation_dropout: float = flag(0.0, "probability of dropping a hidden unit of the feed-forward branch")
-    weight_dropout: float = flag(0.1, "probability of dropping a weight of a kernel of conv")
+    attention_dropout: float = rate(0.1, "probability of dropping an attention weight")
+    activation_dropout: float = rate(0.0, "probability of dropping a hidden unit of the feed-forward branch")
+    weight_dropout: float = rate(0.1, "probability of dropping a weight of a kernel of conv")
     encoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
     encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = flag(
         "sinusoidal", f"positions added to the embedded words; learned ones end at word {_LONGEST_LEARNED}"
@@ -116,25 +116,8 @@ class SentenceTransformerModel(SentenceModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = super().find_faults(cfg)
-        own = find_out_of_range(
-            cfg,
-            ("encoder_layers", "encoder_attention_heads", "encoder_ffn_embed_dim"),
-            ("attention_dropout", "activation_dropout", "weight_dropout"),
-        )
-        if not own and cfg.encoder_embed_dim % cfg.encoder_attention_heads != 0:
-            own.append(
-                "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got "
-                f"{cfg.encoder_embed_dim} and {cfg.encoder_attention_heads}; change one of them."
-            )
-        if not own:
-            own = bias_faults(cfg)
-        try:
-            _stages(cfg)
-            _kernel_sizes(cfg)
-        except ValueError as error:
-            own.append(str(error))
-        return faults + own
+        faults = super().find_faults(cfg) + find_undivided_heads(cfg) + bias_faults(cfg)
+        return faults + fault_of(read_stages, cfg, "encoder", "sentence") + fault_of(read_kernel_sizes, cfg, "encoder")
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TransformerStates:
@@ -150,9 +133,8 @@ class SentenceTransformerModel(SentenceModel):
             branch_dropout=cfg.dropout,
             normalize_before=cfg.encoder_normalize_before,
         )
-        per_layer = zip(_kernel_sizes(cfg), plan_biases(cfg, "encoder"), strict=True)
         with naming("--encoder-branches"):
-            layers = [build_layer(options, LayerPlan(_stages(cfg), *rest)) for rest in per_layer]
+            layers = [build_layer(options, plan) for plan in layer_plans(cfg, "encoder", "sentence")]
         positions = None
         if str(cfg.encoder_positions) != "none":
             positions = PositionalEmbedding(
@@ -166,11 +148,3 @@ class SentenceTransformerModel(SentenceModel):
             norms_input=not cfg.no_layernorm_embedding,
             norms_output=cfg.encoder_normalize_before,
         )
-
-
-def _stages(cfg: Any) -> list[list[str]]:
-    return parse_stages(cfg.encoder_branches, branch_names("sentence"), "--encoder-branches")
-
-
-def _kernel_sizes(cfg: Any) -> list[tuple[int, ...]]:
-    return parse_kernel_sizes(cfg.encoder_kernel_sizes, cfg.encoder_layers, "--encoder-kernel-sizes", causal=False)

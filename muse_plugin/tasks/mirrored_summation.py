@@ -14,19 +14,19 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
-from muse_plugin.contracts.flag import flag, flag_name
+from muse_plugin.contracts.flag import find_out_of_range, flag, size
 
 
 @dataclass
 class MirroredSummationConfig(FairseqDataclass):
     """Flags of mirrored summation; defaults are the paper's."""
 
-    length: int = flag(100, "vectors per sentence, N")
-    vector_size: int = flag(50, "width of a vector, d")
+    length: int = size(100, "vectors per sentence, N")
+    vector_size: int = size(50, "width of a vector, d")
     terms: int = flag(50, "products in the sum, K")
-    train_sentences: int = flag(200_000, "size of the training set")
-    valid_sentences: int = flag(2_000, "size of the validation set")
-    test_sentences: int = flag(200_000, "size of the test set")
+    train_sentences: int = size(200_000, "size of the training set")
+    valid_sentences: int = size(2_000, "size of the validation set")
+    test_sentences: int = size(200_000, "size of the test set")
     data_seed: int = flag(1, "the data are a function of this number")
     seed: int = II("common.seed")
 
@@ -93,16 +93,16 @@ class MuseMirroredSummationTask(FairseqTask):
 
     predicts = "number"
     pairs = False
-    max_words = character_dictionary = has_heads = None
+    max_words = source_dictionary = target_dictionary = character_dictionary = has_heads = None
     labels: list[str] = []
     loads_checkpoint = False
     cfg: MirroredSummationConfig
 
     def __init__(self, cfg: MirroredSummationConfig) -> None:
         super().__init__(cfg)
-        for name in ("length", "vector_size", "train_sentences", "valid_sentences", "test_sentences"):
-            if getattr(cfg, name) < 1:
-                raise ValueError(f"{flag_name(name)} must be at least 1, but got {getattr(cfg, name)}.")
+        faults = find_out_of_range(cfg, MirroredSummationConfig)
+        if faults:
+            raise ValueError(faults[0])
         if not 1 <= cfg.terms <= cfg.length:
             raise ValueError(
                 f"--terms must lie between 1 and --length, which is {cfg.length}, but got {cfg.terms}; there are only "
@@ -137,14 +137,4 @@ class MuseMirroredSummationTask(FairseqTask):
 
     def max_positions(self) -> None:
         """No limit."""
-        return None
-
-    @property
-    def source_dictionary(self) -> None:
-        """There are no words."""
-        return None
-
-    @property
-    def target_dictionary(self) -> None:
-        """There are no labels."""
         return None

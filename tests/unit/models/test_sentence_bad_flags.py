@@ -80,7 +80,7 @@ def test_build_reports_all_faults_together():
     )
     assert len(found) == 4
     assert found[0] == "--dropout must lie in [0, 1), but got 2.0."
-    assert found[2] == "--encoder-layers must be at least 1, but got 0."
+    assert found[1] == "--encoder-layers must be at least 1, but got 0."
     assert "rnn" in found[3]
 
 
