@@ -259,8 +259,7 @@ def _parse_table(text: str, flag: str, layers: int, scales: int, heads: int) -> 
     for row in rows:
         if sum(row) != heads:
             raise ValueError(f"{flag} must hand out {heads} heads in every layer, but got {row}, which is {sum(row)}.")
-    result: list[list[int]] = rows
-    return result
+    return rows
 
 
 def _directions(kind: str, heads: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Source: Wang et al., "Multi-level Head-wise Match and Aggregation in Transformer
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -78,8 +78,6 @@ class HeadWiseMatchBase(SentenceModel):
     * D); with ``--match classic`` the final state of the classification token.
     """
 
-    matcher: Union[HeadWiseMatch, VectorMatch]
-
     def build_top(self, cfg: Any, outputs: int, tags_words: bool, pairs: bool) -> None:
         """See ``SentenceModel.build_top``.
 
@@ -91,18 +89,16 @@ class HeadWiseMatchBase(SentenceModel):
         self.sources = find_head_sources(self.encoder)
         self.classic = str(cfg.match) == CLASSIC
         self.head_pooling = str(cfg.head_pooling)
-        width: int = self.encoder.output_size
         dim = cfg.match_dim or None
         if self.classic:
             self.levels: list[HeadSource] = []
-            self.matcher = VectorMatch(width, outputs, dim, cfg.match_dropout)
+            self.matcher = VectorMatch(self.encoder.output_size, outputs, dim, cfg.match_dropout)
         else:
             self.levels = _choose_levels(self.sources, str(cfg.match_levels))
-            heads, head_dim = self.levels[0].num_heads, self.levels[0].head_dim
             self.matcher = HeadWiseMatch(
                 len(self.levels),
-                heads,
-                head_dim,
+                self.levels[0].num_heads,
+                self.levels[0].head_dim,
                 outputs,
                 str(cfg.match),
                 str(cfg.match_aggregation),
@@ -156,13 +152,11 @@ class HeadWiseMatchBase(SentenceModel):
 
     def score_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``SentenceModel.score_pairs``."""
-        logits: Tensor = self.matcher(first, second)
-        return logits
+        return self.matcher(first, second)
 
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``SentenceModel.score_all_pairs``; without gradients."""
-        logits: Tensor = self.matcher.score_all_pairs(first, second)
-        return logits
+        return self.matcher.score_all_pairs(first, second)
 
 
 def match_faults(cfg: Any) -> list[str]:

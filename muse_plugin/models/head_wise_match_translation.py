@@ -108,13 +108,12 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"--translation-checkpoint must name a checkpoint, but there is no file {path}.")
     try:
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
     except Exception as error:  # a damaged or foreign file makes the reader stumble in many ways
         raise ValueError(
             f"--translation-checkpoint must name a checkpoint of fairseq, but reading {path} gave: "
             f"{' '.join(str(error).split())[:200]}."
         ) from error
-    return state
 
 
 def _describe(state: dict[str, Any], path: str) -> str:

@@ -117,7 +117,6 @@ def _long_short_range(own: BranchOptions, plan: LayerPlan) -> Branch:
 
 
 def _cross_attention(own: BranchOptions, plan: LayerPlan) -> Branch:
-    assert own.encoder_dim is not None
     return CrossAttention(own.embed_dim, own.attention_heads, own.encoder_dim, own.attention_dropout)
 
 
@@ -152,18 +151,13 @@ def branch_names(place: str) -> list[str]:
     return [name for name, kind in BRANCHES.items() if place in kind.places.split()]
 
 
-def build_branch(name: str, options: BranchOptions, plan: LayerPlan) -> Branch:
-    """Builds one branch by its name in ``BRANCHES``, for the layer of ``plan``."""
-    return BRANCHES[name].build(options, plan)
-
-
 def build_layer(options: BranchOptions, plan: LayerPlan) -> ParallelLayer | StagedLayer:
     """Builds one layer: its stages one after the other, in each the branches side by side."""
     stages = []
     for names in plan.stages:
         stage = ParallelLayer(
             options.embed_dim,
-            {name: build_branch(name, options, plan) for name in names},
+            {name: BRANCHES[name].build(options, plan) for name in names},
             branch_dropout=options.branch_dropout,
             input_dropout=options.input_dropout,
             normalize_before=options.normalize_before,

@@ -192,10 +192,7 @@ class SentenceModel(BaseFairseqModel):
         Returns:
             Embedded words (B, T', C), zeros at padding; lengths (B,) on the CPU; the padding mask (B, T') or None.
         """
-        if src_tokens.dim() == 3:
-            x = self.embedder(src_tokens)
-        else:
-            x = self.embedder(src_tokens, src_characters)
+        x = self.embedder(src_tokens) if src_tokens.dim() == 3 else self.embedder(src_tokens, src_characters)
         if self.cls is not None:
             x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
             src_lengths = src_lengths + 1
@@ -233,9 +230,7 @@ class SentenceModel(BaseFairseqModel):
             ValueError: if the pooling has no heads.
         """
         self._check_heads("the attention of heads")
-        heads = self._pool(src_tokens, src_lengths, src_characters)[1]
-        assert heads is not None
-        return heads
+        return self._pool(src_tokens, src_lengths, src_characters)[1]
 
     def _pool(
         self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor]
@@ -292,17 +287,10 @@ class SentenceModel(BaseFairseqModel):
             vectors = [self.represent(*side) for side in sides]
         else:
             self._check_heads("--disagreement")
-            vectors, penalties = [], []
-            for side in sides:
-                vector, heads = self._pool(*side)
-                assert heads is not None
-                vectors.append(vector)
-                penalties.append(penalize(heads, disagreement))
-            penalty = torch.stack(penalties).sum(dim=0)
-        if len(vectors) == 1:
-            assert self.classifier is not None
-            return Prediction(self.classifier(vectors[0]), penalty=penalty)
-        return Prediction(self.score_pairs(*vectors), penalty=penalty)
+            vectors, heads = zip(*(self._pool(*side) for side in sides), strict=True)
+            penalty = torch.stack([penalize(one, disagreement) for one in heads]).sum(dim=0)
+        logits = self.classifier(*vectors) if len(vectors) == 1 else self.score_pairs(*vectors)
+        return Prediction(logits, penalty=penalty)
 
     def score_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """Scores pairs of sentences of which only their vectors are left.
@@ -315,8 +303,7 @@ class SentenceModel(BaseFairseqModel):
             Logits, shape (B, outputs).
         """
         assert self.classifier is not None, "a tagger has no sentence vector"
-        logits: Tensor = self.classifier(pair_features(first, second, self.pair_features))
-        return logits
+        return self.classifier(pair_features(first, second, self.pair_features))
 
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """Scores every sentence of one list with every sentence of another.
@@ -350,10 +337,6 @@ class SentenceModel(BaseFairseqModel):
     def has_heads(self) -> bool:
         """Whether it pools by heads that attend to words."""
         return self.pooling is not None and self.pooling.has_heads
-
-    def max_positions(self) -> None:
-        """Any length; the task limits it."""
-        return None
 
 
 def _choose_head_settings(cfg: Any) -> HeadSettings:

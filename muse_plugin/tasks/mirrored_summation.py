@@ -78,9 +78,7 @@ class MirroredSums(FairseqDataset):
         """N."""
         return self.length
 
-    def size(self, index: int) -> int:
-        """N."""
-        return self.length
+    size = num_tokens
 
     def ordered_indices(self) -> np.ndarray:
         """At random for training; fairseq has seeded numpy by then."""
@@ -134,7 +132,3 @@ class MuseMirroredSummationTask(FairseqTask):
             shuffle=split == "train",
         )
         return self.datasets[split]
-
-    def max_positions(self) -> None:
-        """No limit."""
-        return None

@@ -47,5 +47,4 @@ class MuseSentenceClassificationTask(SentenceTask):
         folder = self.folder / "label"
         if self.cfg.numbers:
             return load_numbers(folder / f"{split}.label", self.cfg.numbers, len(texts))
-        assert self.label_dictionary is not None
         return load_labels(folder, split, self.label_dictionary, len(texts))

@@ -42,7 +42,6 @@ class MuseSequenceTaggingTask(SentenceTask):
 
     def load_targets(self, split: str, texts: Texts) -> Any:
         """See ``SentenceTask``."""
-        assert self.label_dictionary is not None
         targets = load_tags(self.folder / "label", split, self.label_dictionary, texts)
         if self.cfg.entities:
             self._report_bad_continuations(targets, split)

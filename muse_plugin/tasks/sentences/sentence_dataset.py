@@ -97,9 +97,7 @@ class SentenceDataset(FairseqDataset):
         """``num_tokens`` of several."""
         return self.sizes[indices]
 
-    def size(self, index: int) -> int:
-        """``num_tokens``."""
-        return int(self.sizes[index])
+    size = num_tokens
 
     def ordered_indices(self) -> np.ndarray:
         """The order in which sentences become batches; fairseq has seeded numpy by then.

@@ -35,18 +35,13 @@ class SentenceTaskConfig(FairseqDataclass):
     no_shuffle: bool = flag(False, "train on texts in the order of their length instead of at random")
 
 
-class EncodedTexts:
+class EncodedTexts(list[Sentence]):
     """Sentences that are in memory already; the same interface as ``Texts``."""
 
-    def __init__(self, sentences: Sequence[Sentence]) -> None:
-        self.sentences = sentences
-        self.sizes = np.array([len(sentence.tokens) for sentence in sentences], dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self.sentences)
-
-    def __getitem__(self, index: int) -> Sentence:
-        return self.sentences[index]
+    @property
+    def sizes(self) -> np.ndarray:
+        """Words of each sentence."""
+        return np.array([len(sentence.tokens) for sentence in self], dtype=np.int64)
 
 
 class SentenceTask(FairseqTask):
@@ -59,6 +54,8 @@ class SentenceTask(FairseqTask):
     vector_size = 0
     loads_checkpoint = False
     has_heads: Optional[bool] = None
+    source_dictionary: Optional[Dictionary] = None
+    target_dictionary: Optional[Dictionary] = None
     cfg: Any
 
     def __init__(self, cfg: Any) -> None:
@@ -67,7 +64,7 @@ class SentenceTask(FairseqTask):
             raise ValueError(f"--max-words must be at least 1, but got {cfg.max_words}.")
         self.max_words: int = cfg.max_words
         self.folder = Path(cfg.data)
-        self.dictionary = _load_dictionary(self.folder / "input0")
+        self.dictionary = self.source_dictionary = _load_dictionary(self.folder / "input0")
         self.pairs = (self.folder / "input1").is_dir()
         if self.pairs and _load_dictionary(self.folder / "input1") != self.dictionary:
             raise ValueError(
@@ -78,7 +75,7 @@ class SentenceTask(FairseqTask):
         self.character_dictionary: Optional[Dictionary] = None
         if (self.folder / "characters0").is_dir():
             self.character_dictionary = _load_dictionary(self.folder / "characters0")
-        self.label_dictionary = self.load_label_dictionary()
+        self.label_dictionary = self.target_dictionary = self.load_label_dictionary()
         self.labels = [] if self.label_dictionary is None else list_labels(self.label_dictionary, self.folder)
         self.state.merge_state_dict({"dictionaries": self._fingerprint_dictionaries()})
         logger.info(f"dictionary: {len(self.dictionary):,} words; labels: {' '.join(self.labels) or 'none'}")
@@ -198,7 +195,7 @@ class SentenceTask(FairseqTask):
             src_tokens: the texts of each item, one or two, from ``encode``; one of a pair alone, too.
             src_lengths: not needed.
         """
-        columns = [EncodedTexts(list(column)) for column in zip(*src_tokens, strict=True)]
+        columns = [EncodedTexts(column) for column in zip(*src_tokens, strict=True)]
         padding = None if self.character_dictionary is None else self.character_dictionary.pad()
         return SentenceDataset(columns, self.dictionary.pad(), padding)
 
@@ -225,20 +222,6 @@ class SentenceTask(FairseqTask):
                 "or lower --max-words."
             )
         return super().get_batch_iterator(dataset, max_tokens, *rest, **named)
-
-    def max_positions(self) -> None:
-        """Texts have been cut to ``--max-words``: nothing is left to refuse."""
-        return None
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """Of words."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Optional[Dictionary]:
-        """Of labels or tags."""
-        return self.label_dictionary
 
 
 def _report_long_texts(texts: Texts, split: str, longest: int, refuse: bool) -> None:
