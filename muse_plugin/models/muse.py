@@ -19,13 +19,7 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import naming
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
-from muse_plugin.models.muse_config import (
-    MuseConfig,
-    check_config,
-    flat_flags,
-    pruned_flags,
-    transformer_config,
-)
+from muse_plugin.models.muse_config import MuseConfig, check_config, flat_flags, pruned_flags, transformer_config
 from muse_plugin.models.registration import register
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
@@ -105,18 +99,31 @@ def linear_backend(cfg) -> str:
     return "int8" if cfg.int8_inference else "auto"
 
 
-class MuseEncoder(TransformerEncoderBase):
+class ParallelLayers:
+    """What encoder and decoder do for fairseq's base classes in the same way."""
+
+    _layers_built = 0
+
+    def build_next_layer(self, cfg, side: str) -> nn.Module:
+        """Builds one layer, from the bottom, at each call."""
+        self._layers_built += 1
+        return build_wrapped_layer(cfg, side, self._layers_built - 1)
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+        """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
+        return state_dict
+
+
+class MuseEncoder(ParallelLayers, TransformerEncoderBase):
     """fairseq's encoder (embeddings, positions, LayerDrop, final norm) around parallel layers."""
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
-        self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens)
         self._needs_lengths = any(isinstance(module, AttentionBias) for module in self.modules())
 
     def build_encoder_layer(self, cfg) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
-        self._layers_built += 1
-        return build_wrapped_layer(cfg, "encoder", self._layers_built - 1)
+        return self.build_next_layer(cfg, "encoder")
 
     def forward_scriptable(
         self,
@@ -165,10 +172,6 @@ class MuseEncoder(TransformerEncoderBase):
             "rows_per_sentence": [1],
         }
 
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
-        """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
-        return state_dict
-
     def reorder_encoder_out(self, encoder_out: Dict[str, List[Any]], new_order: Tensor) -> Dict[str, List[Any]]:
         """Picks rows, e.g. of the sentences that beam search has not finished.
 
@@ -188,21 +191,17 @@ class MuseEncoder(TransformerEncoderBase):
         return {**encoder_out, "rows_per_sentence": [rows_per_sentence]}
 
 
-class MuseDecoder(InferenceForm, TransformerDecoderBase):
+class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
     """fairseq's decoder (embeddings, positions, LayerDrop, output layer) around parallel layers.
 
     Step-by-step decoding takes any number of new tokens at a time: what is new is what the cache has not seen.
     """
 
-    def __init__(self, cfg, dictionary, embed_tokens, no_encoder_attn: bool = False, output_projection=None) -> None:
-        self._layers_built = 0
-        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn, output_projection)
-        self.needs_attention = True  # whether generation shall return attention; see make_generation_fast_
+    needs_attention = True  # whether generation must return attention; see make_generation_fast_
 
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
-        self._layers_built += 1
-        return build_wrapped_layer(cfg, "decoder", self._layers_built - 1)
+        return self.build_next_layer(cfg, "decoder")
 
     def extract_features_scriptable(
         self,
@@ -338,10 +337,6 @@ class MuseDecoder(InferenceForm, TransformerDecoderBase):
     def output_layer(self, features: Tensor) -> Tensor:
         """Turns states into scores of the target dictionary, shape (B, T, V); as they are with adaptive softmax."""
         return super().output_layer(features) if self.packed is None else self.packed(features)
-
-    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
-        """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
-        return state_dict
 
 
 def _first(encoder_out: Optional[Dict[str, List[Tensor]]], name: str) -> Optional[Tensor]:

@@ -193,7 +193,7 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
         try:
             value = ast.literal_eval(text) if text.strip() else []
         except (ValueError, SyntaxError):
-            raise ValueError(f"{flag} must list integers, e.g. 3,15 or '[[3],[7]]', but got {text!r}.") from None
+            value = None
     if isinstance(value, (int, float, bool)):
         value = [value]
     if not isinstance(value, (list, tuple)):
@@ -342,12 +342,9 @@ def transformer_config(flat: Namespace) -> TransformerConfig:
     Args:
         flat: from ``flat_flags``, checked; flags that default to another flag's value get it here.
     """
-    values = dict(vars(flat))
-    if flat.branch_dropout is None:
-        values["branch_dropout"] = flat.dropout
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if values[name] is None:
-            values[name] = flat.decoder_embed_dim
+    width = flat.decoder_embed_dim
+    values = {"branch_dropout": flat.dropout, "decoder_input_dim": width, "decoder_output_dim": width}
+    values.update({name: value for name, value in vars(flat).items() if value is not None or name not in values})
     for side in ("encoder", "decoder"):
         values[f"{side}_plans"] = layer_plans(flat, side)
     return TransformerConfig.from_namespace(Namespace(**values))

@@ -77,15 +77,6 @@ def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
     )
 
 
-def _list_words(dictionary: Any) -> dict[str, int]:
-    """Words and their ids, without fairseq's symbols and those that fill the dictionary up."""
-    return {
-        word: index
-        for word, index in dictionary.indices.items()
-        if index >= dictionary.nspecial and not word.startswith("madeupword")
-    }
-
-
 def _fill(
     table: nn.Embedding,
     read_vectors: Callable[..., WordVectors],
@@ -95,7 +86,8 @@ def _fill(
     width_flag: str,
 ) -> None:
     """Copies the vectors that a file has of the dictionary's words, and says of how many."""
-    words = _list_words(dictionary)
+    first = dictionary.nspecial  # before it are fairseq's symbols, behind the words those that fill the dictionary up
+    words = {w: index for w, index in dictionary.indices.items() if index >= first and not w.startswith("madeupword")}
     flag = f"{flag} {path}"
     try:
         read = read_vectors(path, words, table.embedding_dim)
