@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, make_dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 from fairseq.dataclass import FairseqDataclass
@@ -17,12 +18,12 @@ def flag(default: Any, help: str) -> Any:
 
 
 def size(default: Any, help: str) -> Any:
-    """A flag that must be at least 1; see ``find_out_of_range``."""
+    """A flag that must be at least 1; see ``find_wrong_values``."""
     return field(default=default, metadata={"help": help, "range": "size"})
 
 
 def rate(default: Any, help: str) -> Any:
-    """A flag that must lie in [0, 1), if it has a value; see ``find_out_of_range``."""
+    """A flag that must lie in [0, 1), if it has a value; see ``find_wrong_values``."""
     return field(default=default, metadata={"help": help, "range": "rate"})
 
 
@@ -36,15 +37,21 @@ def flag_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def find_out_of_range(cfg: Any, config: Any) -> list[str]:
-    """One sentence for each flag of ``config`` whose value in ``cfg`` is out of its range."""
+def find_wrong_values(cfg: Any, config: Any) -> list[str]:
+    """One sentence for each flag of ``config`` whose value in ``cfg`` is out of its range or not among its choices."""
     faults = []
-    for name, kind in ((f.name, f.metadata.get("range")) for f in fields(config)):
-        value = getattr(cfg, name) if kind else None
-        if kind == "size" and value < 1:
-            faults.append(f"{flag_name(name)} must be at least 1, but got {value}.")
+    for entry in fields(config):
+        value, kind = getattr(cfg, entry.name, None), entry.metadata.get("range")
+        rule = None
+        if isinstance(entry.type, type) and issubclass(entry.type, Enum):
+            known, value = [choice.value for choice in entry.type], str(value)
+            rule = None if value in known else f"be one of {', '.join(known)}, but got {value!r}"
+        elif kind == "size" and value < 1:
+            rule = f"be at least 1, but got {value}"
         elif kind == "rate" and value is not None and not 0 <= value < 1:
-            faults.append(f"{flag_name(name)} must lie in [0, 1), but got {value}.")
+            rule = f"lie in [0, 1), but got {value}"
+        if rule:
+            faults.append(f"{flag_name(entry.name)} must {rule}.")
     return faults
 
 

@@ -157,10 +157,10 @@ def plan_biases(cfg: Any, side: str) -> list[Optional[BiasPlan]]:
     return plans
 
 
-def bias_faults(cfg: Any, side: str = "encoder") -> list[str]:
-    """What is wrong with ``--encoder/decoder-attention-bias`` and its kin, in at most one sentence."""
-    countable = min(getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_attention_heads")) > 0
-    return fault_of(plan_biases, cfg, side) if countable else []
+def bias_faults(cfg: Any) -> list[str]:
+    """What is wrong with ``--encoder-attention-bias`` and its kin, in at most one sentence."""
+    countable = min(cfg.encoder_layers, cfg.encoder_attention_heads) > 0
+    return fault_of(plan_biases, cfg, "encoder") if countable else []
 
 
 def parse_biases(text: str, side: str) -> list[str]:

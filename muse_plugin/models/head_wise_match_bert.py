@@ -8,7 +8,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import find_out_of_range, flag, remembered
+from muse_plugin.contracts.flag import find_wrong_values, flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.registration import register
 from muse_plugin.modules.bert_encoder import BertEncoder, BertSizes
@@ -53,7 +53,7 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = find_out_of_range(cfg, cls.config_class) + match_faults(cfg)
+        faults = find_wrong_values(cfg, cls.config_class) + match_faults(cfg)
         if cfg.bert_dir is None and cfg.bert_sizes is None:
             faults.append(
                 "--arch head_wise_match needs --bert-dir, the folder of a BERT; without one, use --arch "

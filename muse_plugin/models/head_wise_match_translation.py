@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import find_out_of_range, flag, remembered
+from muse_plugin.contracts.flag import find_wrong_values, flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.muse import MuseEncoder, MuseModel
 from muse_plugin.models.muse_config import check_config, flat_flags, transformer_config
@@ -58,7 +58,7 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
-        faults = find_out_of_range(cfg, cls.config_class) + match_faults(cfg)
+        faults = find_wrong_values(cfg, cls.config_class) + match_faults(cfg)
         if cfg.translation_checkpoint is None and cfg.translation_flags is None:
             faults.append(
                 "--arch head_wise_match_translation needs --translation-checkpoint, a checkpoint of muse or another "

@@ -16,7 +16,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import config_of_side, fault_of, find_out_of_range, flag, naming, rate, size
+from muse_plugin.contracts.flag import config_of_side, fault_of, find_wrong_values, flag, naming, rate, size
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -265,7 +265,7 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
     Raises:
         ValueError: with one sentence per fault.
     """
-    faults = find_out_of_range(cfg, MuseConfig) + _side_faults(cfg, "encoder") + _side_faults(cfg, "decoder")
+    faults = find_wrong_values(cfg, MuseConfig) + _side_faults(cfg, "encoder") + _side_faults(cfg, "decoder")
     if cfg.compile_layers and cfg.offload_activations:
         faults.append(
             "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "

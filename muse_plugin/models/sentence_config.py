@@ -1,8 +1,7 @@
 """Flags that all sentence models share: embeddings, pooling, pairs, classifier. Read ``sentence_model.py`` next."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -80,25 +79,6 @@ class SentenceModelConfig(FairseqDataclass):
         None, "probability of dropping a channel of the classifier's input (default: as --classifier-dropout)"
     )
     crf: bool = flag(False, "tags depend on each other: a conditional random field on top (needs pytorch-crf)")
-
-
-def find_unknown_choices(cfg: Any, config_class: Any) -> list[str]:
-    """One sentence for each flag that is not among its choices.
-
-    Args:
-        cfg: flags by name.
-        config_class: has their choices.
-    """
-    choices = {
-        entry.name: [choice.value for choice in entry.type]
-        for entry in fields(config_class)
-        if isinstance(entry.type, type) and issubclass(entry.type, Enum)
-    }
-    return [
-        f"{flag_name(name)} must be one of {', '.join(known)}, but got {str(getattr(cfg, name))!r}."
-        for name, known in choices.items()
-        if str(getattr(cfg, name)) not in known
-    ]
 
 
 def find_undivided_heads(cfg: Any) -> list[str]:

@@ -14,10 +14,10 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
-from muse_plugin.contracts.flag import find_out_of_range, naming
+from muse_plugin.contracts.flag import find_wrong_values, naming
 from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import POOLING_FLAGS, find_unknown_choices, find_without_effect
+from muse_plugin.models.sentence_config import POOLING_FLAGS, find_without_effect
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.classifier import build_classifier
@@ -126,7 +126,7 @@ class SentenceModel(BaseFairseqModel):
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """One sentence for each fault of the flags; models add those of their encoder."""
-        faults = find_out_of_range(cfg, cls.config_class)
+        faults = find_wrong_values(cfg, cls.config_class)
         if cfg.freeze_word_vectors and cfg.word_vectors is None:
             faults.append(
                 "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a "
@@ -157,7 +157,7 @@ class SentenceModel(BaseFairseqModel):
             ValueError: if they contradict each other; all faults are reported together.
         """
         flat = flat_flags(cfg, cls.config_class)
-        faults = find_unknown_choices(flat, cls.config_class) or cls.find_faults(flat)
+        faults = cls.find_faults(flat)
         if faults:
             raise ValueError("\n".join(faults))
         return flat

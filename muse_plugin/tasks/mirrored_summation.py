@@ -14,7 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
-from muse_plugin.contracts.flag import find_out_of_range, flag, size
+from muse_plugin.contracts.flag import find_wrong_values, flag, size
 
 
 @dataclass
@@ -98,7 +98,7 @@ class MuseMirroredSummationTask(FairseqTask):
 
     def __init__(self, cfg: MirroredSummationConfig) -> None:
         super().__init__(cfg)
-        faults = find_out_of_range(cfg, MirroredSummationConfig)
+        faults = find_wrong_values(cfg, MirroredSummationConfig)
         if faults:
             raise ValueError(faults[0])
         if not 1 <= cfg.terms <= cfg.length:
