@@ -49,7 +49,7 @@ class TwoDirections(nn.Module):
 
     Args:
         forward_block: sees earlier words; called with states, lengths and padding mask, has ``output_size``.
-        backward_block: sees later words, likewise.
+        backward_block: sees later words; called in the same way.
     """
 
     def __init__(self, forward_block: nn.Module, backward_block: nn.Module) -> None:

@@ -323,7 +323,7 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
         """Adds the inference form of the output layer, and drops attention unless somebody asks for it.
 
         Args:
-            need_attn: whether generation shall return attention (``--print-alignment``, ``--replace-unk``).
+            need_attn: whether generation must return attention (``--print-alignment``, ``--replace-unk``).
         """
         super().make_generation_fast_()
         self.needs_attention = need_attn

@@ -265,8 +265,8 @@ class SentenceModel(BaseFairseqModel):
             src_lengths: see ``encode``.
             src_characters: see ``encode``.
             pair_tokens: the second sentence of each pair; None for single sentences.
-            pair_lengths: likewise.
-            pair_characters: likewise.
+            pair_lengths: of the second sentences.
+            pair_characters: of the second sentences.
             target: tags, shape (B, T), -1 at padding; only for the losses of a conditional random field.
             disagreement: the penalty to compute, see ``penalize``; None for none.
 
@@ -297,7 +297,7 @@ class SentenceModel(BaseFairseqModel):
 
         Args:
             first: of ``represent``, shape (B, R).
-            second: likewise.
+            second: the same.
 
         Returns:
             Logits, shape (B, outputs).
@@ -312,7 +312,7 @@ class SentenceModel(BaseFairseqModel):
 
         Args:
             first: of ``represent``, shape (N, R).
-            second: likewise, shape (M, R).
+            second: the same, shape (M, R).
 
         Returns:
             Logits, shape (N, M, outputs).

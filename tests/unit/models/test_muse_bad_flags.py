@@ -163,6 +163,12 @@ def test_build_raises_error_when_a_dropout_is_no_probability_below_one(name, rat
     assert sentence == f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}."
 
 
+def test_build_raises_error_for_an_unknown_choice_and_lists_the_known_ones():
+    assert faults_of(decoder_conv_type="causal") == [
+        "--decoder-conv-type must be one of dynamic, lightweight, depthwise, standard, but got 'causal'."
+    ]
+
+
 def test_build_raises_error_when_dropout_is_out_of_range():
     assert faults_of(dropout=1.0, branch_dropout=0.1) == ["--dropout must lie in [0, 1), but got 1.0."]
 
