@@ -1,8 +1,7 @@
 """Fixes defects of the installed fairseq that a user of this plugin would meet.
 
-Each file here is about one defect: its name, why it matters, the remedy, and where the defect can be tried out, a probe
-that leaves a fairseq without it alone. fairseq's files are not touched: names in loaded modules are bound again, for
-this process.
+Each file here is about one defect of the release that ``setup.py`` pins: its name, why it matters, and the remedy.
+fairseq's files are not touched: names in loaded modules are bound again, for this process.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ REPAIRS: tuple[Repair, ...] = (
 
 
 def apply() -> list[str]:
-    """Applies the repairs whose defect is present in the modules loaded so far.
+    """Applies the repairs that the modules loaded so far need.
 
     A repaired defect is no longer present, so a second call does nothing, except for fairseq modules that were loaded
     in between: call it again after importing one of ``fairseq_cli`` yourself.

@@ -10,16 +10,6 @@ from fairseq.data import data_utils
 from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 
-def _is_present() -> bool:
-    try:
-        batches = data_utils.batch_by_size(
-            np.arange(3), None, np.ones(3, dtype=np.int64), required_batch_size_multiple=2
-        )
-    except ImportError:  # built without its compiled parts: fairseq says so when it needs them
-        return False
-    return sum(map(len, batches)) < 3
-
-
 def _apply() -> None:
     @replace(data_utils, "batch_by_size")
     def batch_by_size(original: Any, indices: Any, *rest: Any, **named: Any) -> Any:
@@ -42,5 +32,4 @@ REPAIR = Repair(
     "(default 8): up to seven sentences vanish from every epoch, validation and test set, and a set of fewer than "
     "eight counts as empty",
     remedy=_apply,
-    probe=_is_present,
 )

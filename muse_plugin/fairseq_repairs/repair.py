@@ -16,16 +16,15 @@ from typing import Any
 class Repair:
     """One defect of fairseq and its remedy.
 
-    Some defects can be tried out: these have a ``probe``, and a fairseq without the defect is left alone. The others
-    would take a training, a file or a whole command line to show: they are removed once for each process, and where a
-    command has them, once for each module that it was loaded as.
+    A defect is removed once for each process, and where a command has it, once for each module that the command was
+    loaded as. One that modules which are loaded later bring back has a ``probe``.
 
     Attributes:
         name: short name, as returned by ``fairseq_repairs.apply``.
         why: what goes wrong without it.
         remedy: removes the defect; with ``command``, from the module that it is given.
-        probe: tries out whether the defect is present; quick, changes nothing, and is false after ``remedy``. None for
-            a defect that cannot be tried out.
+        probe: whether the defect is present; quick, changes nothing, and is false after ``remedy``. None for a defect
+            that is removed once.
         concerns: without a probe, whether this machine can have the defect.
         command: without a probe, the module of ``fairseq_cli`` that has the defect; None if loaded modules have it.
     """

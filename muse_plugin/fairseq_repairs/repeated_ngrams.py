@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from torch import Tensor
 
 from muse_plugin.fairseq_repairs.repair import Repair
-
-
-def _is_present() -> bool:
-    # After "</s> 5 5" a second "5 5" is forbidden; the beam search has room for more tokens (padding, 1) after these.
-    scores = NGramRepeatBlock(2, use_extension=False)(
-        torch.tensor([[2, 5, 5, 1, 1, 1]]), torch.zeros(1, 6), bsz=1, beam_size=1, step=2
-    )
-    return bool(scores[0, 5] == 0)
 
 
 def _no_repeat_ngram(
@@ -55,5 +46,4 @@ REPAIR = Repair(
     why="without its CUDA extension, --no-repeat-ngram-size compares with the end of the padded token buffer instead "
     "of the latest tokens, and forbids nothing",
     remedy=_apply,
-    probe=_is_present,
 )
