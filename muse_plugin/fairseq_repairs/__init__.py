@@ -4,8 +4,6 @@ Each file here is about one defect of the release that ``setup.py`` pins: its na
 fairseq's files are not touched: names in loaded modules are bound again, for this process.
 """
 
-from __future__ import annotations
-
 from muse_plugin.fairseq_repairs import (
     atomic_checkpoints,
     batches_after_resuming,

@@ -7,8 +7,6 @@ leaves behind of it is removed when training starts again. Read ``resuming`` nex
 are damaged already.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Gives a resumed training the batches of one that never stopped."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

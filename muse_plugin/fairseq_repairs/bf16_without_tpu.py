@@ -1,7 +1,5 @@
 """Lets --bf16 train on a CPU or a GPU; fairseq takes it for a run on a TPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

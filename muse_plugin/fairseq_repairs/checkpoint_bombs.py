@@ -1,7 +1,5 @@
 """Refuses a checkpoint that takes more memory than the file is large, and says what is wrong with a damaged one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Takes the log level back to INFO, after one of fairseq's speech models has set it to DEBUG for the whole process."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -5,8 +5,6 @@ Here the batches of that update are computed once more, and the error names the 
 that succeed. Before it stops, fairseq saves the state as ``crash.pt`` and logs the first module that is not finite.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """Lets --fp16 train where there is no GPU; fairseq lays out its copy of the parameters by GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Lets --heartbeat-timeout end a training of several processes that waits for one that does not answer."""
 
-from __future__ import annotations
-
 import signal
 
 from fairseq.distributed import DistributedTimeoutWrapper

@@ -7,8 +7,6 @@ Every line of the input gets its S- and H- lines, in order, so that output and i
 * Bytes that are no UTF-8 become the replacement character U+FFFD, and a warning names the line.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

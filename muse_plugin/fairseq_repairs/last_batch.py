@@ -1,7 +1,5 @@
 """Keeps the last batch, which fairseq throws away unless its size is a multiple of eight."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

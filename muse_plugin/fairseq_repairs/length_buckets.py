@@ -1,7 +1,5 @@
 """Makes --num-batch-buckets work with numpy 2, which dropped an argument and a name that fairseq uses for it."""
 
-from __future__ import annotations
-
 from types import ModuleType, SimpleNamespace
 
 import numpy as np

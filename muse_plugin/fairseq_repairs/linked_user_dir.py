@@ -1,7 +1,5 @@
 """Accepts --user-dir with another spelling of the folder that is already imported, such as through a symbolic link."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads settings such as ``(0.9, 0.98)`` as data; fairseq runs them as Python, also those stored in a checkpoint."""
 
-from __future__ import annotations
-
 import ast
 import operator
 import sys

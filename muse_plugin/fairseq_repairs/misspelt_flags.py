@@ -1,7 +1,5 @@
 """Proposes the nearest flag, architecture or task where a command line of fairseq names one that there is not."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

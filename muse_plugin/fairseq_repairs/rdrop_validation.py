@@ -1,7 +1,5 @@
 """Lets training with R-Drop be validated: one pass with the plain loss, on a batch that stays as it was."""
 
-from __future__ import annotations
-
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 
 from muse_plugin.fairseq_repairs.repair import Repair, replace

@@ -1,7 +1,5 @@
 """What a repair is, and the ways in which repairs reach the code that runs."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

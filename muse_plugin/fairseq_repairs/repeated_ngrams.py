@@ -1,7 +1,5 @@
 """Makes --no-repeat-ngram-size work without fairseq's CUDA extension, where it does nothing."""
 
-from __future__ import annotations
-
 import math
 
 from fairseq.ngram_repeat_block import NGramRepeatBlock

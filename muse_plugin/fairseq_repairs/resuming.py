@@ -11,8 +11,6 @@
   --patience limits, is stored in checkpoints (as ``extra_state["early_stopping"]``).
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from types import ModuleType

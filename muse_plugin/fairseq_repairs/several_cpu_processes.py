@@ -4,8 +4,6 @@ fairseq counts GPUs wherever it counts processes, so that without one it starts 
 machine with a GPU nothing here is applied.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os
