@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         seconds["total"] = round(time.perf_counter() - start, 3)
         rounded = {**_round(result), "expectation": result["expectation"]}
         record = {"options": options, "settings": settings, **describe_run(), "seconds": seconds}
-        text = json.dumps({**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps({**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
         with open_atomically(args.output) as file:
             file.write(text.encode("utf-8") + b"\n")
     verdict = result["expectation"]
@@ -95,16 +95,10 @@ def run(args: argparse.Namespace) -> int:
 def _collect_options(args: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given and that numbers depend on."""
     return {
-        name: _make_plain(value)
+        name: value
         for name, value in vars(args).items()
         if value is not None and value is not False and name not in _NOT_OPTIONS
     }
-
-
-def _make_plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_make_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def _round(value: Any, digits: int = 4) -> Any:
