@@ -20,7 +20,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from muse_plugin.fairseq_repairs.repair import Repair, replace
+from muse_plugin.fairseq_repairs.repair import Repair, find_cause, replace
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.locks import try_lock
 
@@ -49,17 +49,10 @@ def _open_for_checkpoint(path: str) -> Iterator[BinaryIO]:
                 try_lock(file)
             yield file
     except Exception as error:
-        cause = _system_error(error)
+        cause = find_cause(error, OSError)  # torch.save reports a failed write as an error of its own archive
         if cause is None or cause.errno is None:
             raise
         raise OSError(cause.errno, _sentence(path, cause)) from error
-
-
-def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the system behind ``error``: torch.save reports a failed write as one of its own archive."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _sentence(path: str, cause: OSError) -> str:

@@ -16,7 +16,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from muse_plugin.fairseq_repairs.repair import Repair, replace
+from muse_plugin.fairseq_repairs.repair import Repair, find_cause, replace
 
 logger = logging.getLogger(__name__)
 
@@ -149,16 +149,6 @@ def _find_in_all_processes(trainer: Trainer, samples: list[Any], error: Floating
     return at_fault or faults
 
 
-def _not_finite(error: BaseException | None) -> FloatingPointError | None:
-    """The error behind ``error``: fairseq computes the update again to find the module, and may stumble over that.
-
-    Its hooks end with StopIteration on a module that returns a dict of lists, as every translation encoder does.
-    """
-    while error is not None and not isinstance(error, FloatingPointError):
-        error = error.__context__
-    return error
-
-
 def _sentence(trainer: Trainer, found: list[str], error: FloatingPointError) -> str:
     common, optimization = trainer.cfg.common, trainer.cfg.optimization
     what = "gradients must be finite, but they are not"
@@ -185,7 +175,9 @@ def _apply() -> None:
         except NotFiniteError:  # --amp repeats an update from within
             raise
         except Exception as error:
-            cause = _not_finite(error)
+            # fairseq computes the update again to find the module, and may stumble over that: its hooks end with
+            # StopIteration on a module that returns a dict of lists, as every translation encoder does.
+            cause = find_cause(error, FloatingPointError)
             norms = getattr(self, "_grad_norm_buf", None)
             if cause is None or ("inconsistent" in str(cause) and norms is not None and norms.isfinite().all()):
                 raise  # the latter: gradients are finite, but not the same

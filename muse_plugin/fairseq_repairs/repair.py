@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 @dataclass
@@ -56,7 +58,8 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
     """A decorator that puts a function in the place of ``owner.name``, which becomes its first argument.
 
     Args:
-        owner: a class or a module. What a module holds is replaced in all modules of fairseq, see ``rebind``.
+        owner: a class or a module. What a module holds is replaced in all modules of fairseq, under
+            whatever name they imported it.
         name: of the method or function.
     """
     held = inspect.getattr_static(owner, name)
@@ -68,19 +71,20 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
             return replacement(original, *rest, **named)
 
         setattr(owner, name, type(held)(wrapper) if held is not original else wrapper)
-        if isinstance(owner, ModuleType):
-            rebind(original, wrapper)
+        for module_name, module in list(sys.modules.items()) if isinstance(owner, ModuleType) else []:
+            if module_name == "__main__" or module_name.partition(".")[0] in ("fairseq", "fairseq_cli"):
+                for attribute, value in list(vars(module).items()):
+                    if value is original:
+                        setattr(module, attribute, wrapper)
 
     return put
 
 
-def rebind(original: Any, replacement: Any) -> None:
-    """Puts ``replacement`` wherever a loaded fairseq module holds ``original``, under whatever name it imported it."""
-    for name, module in list(sys.modules.items()):
-        if name == "__main__" or name.partition(".")[0] in ("fairseq", "fairseq_cli"):
-            for attribute, value in list(vars(module).items()):
-                if value is original:
-                    setattr(module, attribute, replacement)
+def find_cause(error: BaseException | None, kind: type[E]) -> E | None:
+    """The error of a kind that is ``error`` or stands behind it; None if there is none."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def loaded_command(name: str) -> list[ModuleType]:
