@@ -121,7 +121,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="atomic-checkpoints",
     why="checkpoint_last.pt and checkpoint_best.pt are written in place: a process killed in that moment, or a full "
     "disk, leaves half a file from which training cannot resume; and a write that fails for want of room is tried "
     "three times, each after the rubble of the last, and reported as 'unexpected pos'",

@@ -34,7 +34,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="batches-after-resuming",
     why="batches are made once, when training starts, from --seed plus the epoch of that moment: after the first "
     "epoch, a training that resumes makes other batches than one that never stopped, and ends with other weights",
     remedy=_apply,

@@ -29,7 +29,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="checkpoint-bombs",
     why="a checkpoint of a few kilobytes, packed or made of a repeated number, can fill the memory when it is read",
     remedy=_apply,
 )

@@ -29,7 +29,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="debug-log-level",
     why="importing fairseq.models.wav2vec.wav2vec2_classification, which every import of fairseq does, switches the "
     "whole process to DEBUG, so that generate and interactive print the debugging lines of every library",
     remedy=_apply,

@@ -195,7 +195,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="faulty-batch",
     why="a loss or gradients that are not finite end training with 'StopIteration', from the hooks of fairseq's own "
     "search for the module, with --amp on a CPU with \"no attribute '_backoff_factor'\", on several GPUs as if "
     "gradients were inconsistent, and never with a word about the batch",

@@ -18,7 +18,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="fp16-without-gpu",
     why="without a GPU --fp16 ends with 'Torch not compiled with CUDA enabled' unless --fp16-no-flatten-grads is given",
     remedy=_apply,
     concerns=lambda: torch.cuda.device_count() == 0,

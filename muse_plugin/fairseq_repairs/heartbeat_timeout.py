@@ -14,7 +14,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="heartbeat-timeout",
     why="a process that waits for another one longer than --heartbeat-timeout says 'Killing job for not making "
     "progress', and goes on to wait",
     remedy=_apply,

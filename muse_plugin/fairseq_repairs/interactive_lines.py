@@ -117,7 +117,6 @@ def _apply(module: ModuleType) -> None:
 
 
 REPAIR = Repair(
-    name="interactive-lines",
     why="one line that is longer than the model takes, or that is not UTF-8, ends fairseq-interactive, and the lines "
     "after it are lost",
     remedy=_apply,

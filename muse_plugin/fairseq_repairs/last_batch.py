@@ -25,7 +25,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="last-batch",
     why="data_utils.batch_by_size drops the last batch when its size is no multiple of --required-batch-size-multiple "
     "(default 8): up to seven sentences vanish from every epoch, validation and test set, and a set of fewer than "
     "eight counts as empty",

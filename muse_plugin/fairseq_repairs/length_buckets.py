@@ -30,7 +30,6 @@ def _numpy_with_old_names() -> ModuleType:
 
 
 REPAIR = Repair(
-    name="length-buckets",
     why='--num-batch-buckets ends with "percentile() got an unexpected keyword argument \'interpolation\'" or "module '
     "'numpy' has no attribute 'compat'\"",
     remedy=_apply,

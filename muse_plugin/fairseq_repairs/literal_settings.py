@@ -110,7 +110,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="literal-settings",
     why="settings stored in a checkpoint (--adam-betas, --adaptive-softmax-cutoff, kernel lists ...) are passed to "
     "eval, so that a checkpoint from elsewhere can run code although the file itself is read safely",
     remedy=_apply,

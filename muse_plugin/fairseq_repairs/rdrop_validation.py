@@ -18,7 +18,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="rdrop-validation",
     why="label_smoothed_cross_entropy_with_rdrop doubles validation batches in place and adds up the losses of both "
     "copies: the perplexity is squared, and --eval-bleu ends with an IndexError (fairseq issue 5410)",
     remedy=_apply,

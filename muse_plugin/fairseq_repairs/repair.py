@@ -20,7 +20,6 @@ class Repair:
     loaded as. One that modules which are loaded later bring back has a ``probe``.
 
     Attributes:
-        name: short name, as returned by ``fairseq_repairs.apply``.
         why: what goes wrong without it.
         remedy: removes the defect; with ``command``, from the module that it is given.
         probe: whether the defect is present; quick, changes nothing, and is false after ``remedy``. None for a defect
@@ -29,7 +28,6 @@ class Repair:
         command: without a probe, the module of ``fairseq_cli`` that has the defect; None if loaded modules have it.
     """
 
-    name: str
     why: str
     remedy: Callable[..., None]
     probe: Callable[[], bool] | None = None

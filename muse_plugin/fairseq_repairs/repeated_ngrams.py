@@ -40,7 +40,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="repeated-ngrams",
     why="without its CUDA extension, --no-repeat-ngram-size compares with the end of the padded token buffer instead "
     "of the latest tokens, and forbids nothing",
     remedy=_apply,

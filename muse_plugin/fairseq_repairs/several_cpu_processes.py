@@ -131,7 +131,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="several-cpu-processes",
     why="without a GPU, --distributed-world-size 2 ends with 'world size is 2 but have 0 available devices', and "
     "torchrun either with a division by zero or, if that flag is left out, in separate trainings over the same files",
     remedy=_apply,
