@@ -12,7 +12,7 @@ from support import muse_models, sentence_models
 from support.helpers import assert_close
 from support.reference import make_dictionary
 
-from muse_plugin.analysis import attended_words, head_similarity, report, shaded_document
+from muse_plugin.analysis import attended_words, head_similarity, shaded_document
 from muse_plugin.analysis.analyzed_model import choose_sentences, load_model
 from muse_plugin.analysis.attended_words import (
     AttendedRow,
@@ -26,6 +26,7 @@ from muse_plugin.analysis.attended_words import (
 from muse_plugin.analysis.head_similarity import HeadSimilarity
 from muse_plugin.analysis.pooled_attention import count_heads, find_pooling, list_classes, read_pooling
 from muse_plugin.analysis.report import format_csv
+from muse_plugin.analysis.result import Result
 from muse_plugin.analysis.shaded_document import Place, ShadedRow
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import penalize
@@ -43,7 +44,7 @@ def run(*words):
 def undrawn(monkeypatch):
     """Pictures take their time, and the tests below draw each kind."""
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    monkeypatch.setattr(report, "_draw", lambda result, path: path.write_bytes(b"drawn"))
+    monkeypatch.setattr(Result, "draw", lambda result, path: path.write_bytes(b"drawn"))
 
 
 def read_table(path):
