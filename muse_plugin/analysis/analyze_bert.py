@@ -45,8 +45,7 @@ class BertReader(nn.Module):
     def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
         """Reads sentences: BERT's ids (B, T), of which the first ``lengths`` of a row are real."""
         mask = mask_padding(lengths, pieces.shape[1])
-        states: Tensor = self.encoder(pieces, mask if bool(mask.any()) else None)
-        return states
+        return self.encoder(pieces, mask if bool(mask.any()) else None)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -250,8 +250,7 @@ def choose_words(means: ClassMeans, dictionary: Any, settings: WordSettings, cou
 
 def _find_frequent(means: ClassMeans, dictionary: Any, settings: WordSettings) -> Tensor:
     words = torch.arange(means.documents.shape[1]) >= dictionary.nspecial
-    frequent: Tensor = (means.documents >= settings.min_documents) & words
-    return frequent
+    return (means.documents >= settings.min_documents) & words
 
 
 def read_word_weights(

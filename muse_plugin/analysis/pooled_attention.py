@@ -91,8 +91,7 @@ def read_pooling(
 
 def attend_to(model: Any, inputs: dict[str, Any], side: str = "src") -> Heads:
     """What the heads do with one text of each item of a batch; ``side`` is "src" or "pair"."""
-    heads: Heads = model.attend(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], inputs.get(f"{side}_characters"))
-    return heads
+    return model.attend(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], inputs.get(f"{side}_characters"))
 
 
 def count_heads(model: Any) -> int:

@@ -130,7 +130,6 @@ def read_predictions(path: Path) -> Predictions:
                 f"writes them, but line {number} of {path} is {line[:80]!r}."
             )
         rows.append(row)
-    assert found is not None  # read_lines refuses an empty file
     return Predictions(found, *map(list, zip(*rows, strict=True)))
 
 

@@ -63,8 +63,7 @@ def _find(trainer: Trainer, samples: list[Any]) -> list[str]:
 
 def _loss(trainer: Trainer, batch: dict[str, Any]) -> Tensor:
     with torch.autocast(trainer.device.type, enabled=bool(trainer.cfg.common.amp)):
-        loss: Tensor = trainer.get_criterion()(trainer.get_model(), batch)[0]
-    return loss
+        return trainer.get_criterion()(trainer.get_model(), batch)[0]
 
 
 def _fault(trainer: Trainer, batch: dict[str, Any]) -> str:

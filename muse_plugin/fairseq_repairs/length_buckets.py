@@ -24,8 +24,8 @@ def _apply() -> None:
 def _numpy_with_old_names() -> ModuleType:
     """What the module holds as ``np``: all of numpy, and the old name. numpy itself stays as it is."""
     numpy = ModuleType("numpy")
-    numpy.__getattr__ = lambda name: getattr(np, name)  # type: ignore[method-assign]
-    numpy.compat = SimpleNamespace(long=int)  # type: ignore[attr-defined]
+    numpy.__getattr__ = lambda name: getattr(np, name)
+    numpy.compat = SimpleNamespace(long=int)
     return numpy
 
 

@@ -102,7 +102,7 @@ def _loaded_without() -> list[ModuleType]:
 
 def _apply() -> None:
     for module in _loaded_without():
-        module.eval = evaluate_literal  # type: ignore[attr-defined]  # a module's own name hides the built-in
+        module.eval = evaluate_literal  # a module's own name hides the built-in
 
 
 REPAIR = Repair(

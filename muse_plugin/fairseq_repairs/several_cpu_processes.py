@@ -57,7 +57,7 @@ def find_each_other(cfg: Any) -> None:
 
 def _run_all(main: Callable[..., None], cfg: Any, kwargs: dict[str, Any]) -> None:
     """Starts the processes and waits for them; when one fails, the others are ended."""
-    processes = spawn(  # type: ignore[no-untyped-call]
+    processes = spawn(
         fn=distributed_utils.distributed_main,
         args=(main, cfg, kwargs),
         nprocs=cfg.distributed_training.distributed_world_size,
