@@ -65,9 +65,19 @@ def check_streams(source: Optional[Path], target: Optional[Path]) -> None:
         raise FileNotFoundError(f"--input must name a text file, but {source} does not exist.")
     if source is not None and source.is_dir():
         raise IsADirectoryError(f"--input must name a text file, but {source} is a folder; name a file in it.")
-    if target is not None and target.is_dir():
-        raise IsADirectoryError(f"--output must name a file, but {target} is a folder; add a file name.")
-    if target is not None and not target.absolute().parent.is_dir():
+    check_target(target, "--output")
+
+
+def check_target(path: Optional[Path], flag: str) -> None:
+    """Checks that a file can be written; None for a flag that is not given.
+
+    Raises:
+        FileNotFoundError: if its folder does not exist.
+        IsADirectoryError: if it is a folder.
+    """
+    if path is not None and path.is_dir():
+        raise IsADirectoryError(f"{flag} must name a file, but {path} is a folder; add a file name.")
+    if path is not None and not path.absolute().parent.is_dir():
         raise FileNotFoundError(
-            f"--output must lie in an existing folder, but {target.absolute().parent} does not exist; make it first."
+            f"{flag} must lie in an existing folder, but {path.absolute().parent} does not exist; make it first."
         )

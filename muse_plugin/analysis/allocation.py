@@ -12,6 +12,8 @@ from muse_plugin.analysis.layers import iterate_parts
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.modules.attention_bias import MultiScaleWindows, Scale
 
+_ALL = str(Scale())
+
 
 class AllocationRow(NamedTuple):
     """How many heads of a layer look through windows of one width.
@@ -29,18 +31,18 @@ class AllocationRow(NamedTuple):
 def read_allocation(name: str, model: nn.Module) -> list[AllocationRow]:
     """A row for each scale and layer of the model called ``name``, narrow windows first; none if no head has one."""
     rows = [
-        AllocationRow(name, side, number, str(scale), count)
+        AllocationRow(name, side, number, scale, count)
         for side, number, module in iterate_parts(model, MultiScaleWindows)
-        for scale, count in sorted(Counter(module.scales).items(), key=lambda found: _order(found[0]))
+        for scale, count in sorted(Counter(map(str, module.scales)).items(), key=lambda found: _order(found[0]))
     ]
-    return rows if any(row.scale != str(Scale()) for row in rows) else []
+    return rows if any(row.scale != _ALL for row in rows) else []
 
 
-def _order(scale: Scale) -> tuple[int, int]:
+def _order(scale: str) -> tuple[int, int]:
     """Fixed widths, then parts of the sentence, then all of it."""
-    if scale.window is not None:
-        return 0, scale.window
-    return (2, 0) if scale.divisor is None else (1, -scale.divisor)
+    if scale == _ALL:
+        return 2, 0
+    return (1, -int(scale[2:])) if scale.startswith("N/") else (0, int(scale))
 
 
 def make_results(rows: Sequence[AllocationRow]) -> list[Result]:
@@ -55,7 +57,7 @@ def make_results(rows: Sequence[AllocationRow]) -> list[Result]:
 def draw(rows: Sequence[AllocationRow], path: Path) -> None:
     """Draws a bar for each layer, made of as many heads as each scale has."""
     groups = group_panels(rows)
-    scales = sorted(group(rows, "scale"), key=lambda text: _order(_parse(text)))
+    scales = sorted(group(rows, "scale"), key=_order)
     size = 1.4 + 3.6 * len(groups), 1.2 + 0.34 * max(row.layer for row in rows)
     with open_panels(path, *size, 1, len(groups)) as (_, (panels,)):
         for axes, (name, own) in zip(panels, groups, strict=True):
@@ -72,9 +74,3 @@ def draw(rows: Sequence[AllocationRow], path: Path) -> None:
             label(axes, name, "heads", counts="x")
         label(panels[0], y=LAYER_AXIS)
         add_legend(panels, "window (tokens)")
-
-
-def _parse(text: str) -> Scale:
-    if text == str(Scale()):
-        return Scale()
-    return Scale(divisor=int(text[2:])) if text.startswith("N/") else Scale(int(text))

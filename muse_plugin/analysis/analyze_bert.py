@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from muse_plugin.analysis import attention_map, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
@@ -44,8 +45,7 @@ class BertReader(nn.Module):
     def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
         """Reads sentences: BERT's ids (B, T), of which the first ``lengths`` of a row are real."""
         mask = mask_padding(lengths, pieces.shape[1])
-        states: Tensor = self.encoder(pieces, mask if bool(mask.any()) else None)
-        return states
+        return self.encoder(pieces, mask if bool(mask.any()) else None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,10 +123,10 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
 def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Tensor]]:
     """Batches of ids of similar length for ``BertReader``; ``max_tokens`` of a batch, padding included."""
     lengths = {number: len(sentence) for number, sentence in enumerate(sentences)}
-    return [_pad([sentences[number] for number in group]) for group in length_batches.make_batches(lengths, max_tokens)]
-
-
-def _pad(group: Sequence[Sequence[int]]) -> dict[str, Tensor]:
-    lengths = [len(sentence) for sentence in group]
-    rows = [[*sentence, *[_FILLING] * (max(lengths) - len(sentence))] for sentence in group]
-    return {"pieces": torch.tensor(rows), "lengths": torch.tensor(lengths)}
+    return [
+        {
+            "pieces": pad_sequence([torch.tensor(sentences[number]) for number in group], True, _FILLING),
+            "lengths": torch.tensor([lengths[number] for number in group]),
+        }
+        for group in length_batches.make_batches(lengths, max_tokens)
+    ]

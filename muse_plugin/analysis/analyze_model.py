@@ -30,10 +30,10 @@ from muse_plugin.analysis.analyzed_model import (
     load_model,
     name_words,
 )
+from muse_plugin.analysis.attended_words import WordSettings
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
-from muse_plugin.analysis.pooled_attention import find_pooling
-from muse_plugin.analysis.pooling_tables import WordSettings, read_tables
+from muse_plugin.analysis.pooled_attention import find_pooling, read_tables
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result
 from muse_plugin.results.run_record import describe_run
@@ -244,7 +244,7 @@ def combine(
         tables, make = _MAKERS[name]
         rows = [[row for report in reports for row in report.rows[table]] for table in tables]
         if rows[0]:
-            results += make(*rows, *((settings.min_documents, settings.measure) if name == "words" else ()))
+            results += make(*rows, *([settings] if name == "words" else ()))
         else:
             missing[name] = next((r.reasons[name] for r in reports if name in r.reasons), NOT_THERE[name])
     return results, missing

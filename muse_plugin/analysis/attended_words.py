@@ -3,19 +3,21 @@
 Those that are looked at most (Table 6), and for chosen ones the distributions over documents (Figure 4).
 """
 
+import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from muse_plugin.analysis.drawing import label, label_words, open_grid
-from muse_plugin.analysis.pooled_attention import ClassMeans, Uses
 from muse_plugin.analysis.result import Result, group, make_results_by_model
+from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.results.figures import COLORS
+from muse_plugin_command.flags.analyze import MIN_DOCUMENTS, TOP_WORDS
 
 WEIGHT, RATIO = "weight", "ratio"
 AXIS_LABELS = {
@@ -28,11 +30,110 @@ DEFINITION = (
     "document's words have a sum of 1; long documents have small ones). Ratio: that divided by the word's share of the "
     "document's words, 1 if all words are given the same."
 )
+_CHOSEN_WORDS = 6  # whose distributions are shown where --words names none
 _LONGEST_CLASS = 22  # characters
 _SPREAD = 0.26  # of the points of a class, to either side
 _FEWEST = 5  # documents that a box is drawn for
 _BOX_HEIGHT = 0.62
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+class WordSettings(NamedTuple):
+    """What is shown of words.
+
+    Attributes:
+        chosen: words whose distributions are shown; None for those whose mean differs most between classes.
+        top: most words shown of a class.
+        min_documents: of a class that a word must occur in, so that its mean counts.
+        measure: "weight" or "ratio", what words are ranked by, see ``Uses``.
+    """
+
+    chosen: Optional[Sequence[str]] = None
+    top: int = TOP_WORDS
+    min_documents: int = MIN_DOCUMENTS
+    measure: str = WEIGHT
+
+    @classmethod
+    def from_flags(cls, args: argparse.Namespace) -> "WordSettings":
+        """Settings from the flags about words."""
+        return cls(args.words, args.top_words, args.min_documents, args.word_measure)
+
+
+class Uses(NamedTuple):
+    """What words are given in documents: one entry for each word of each document; tensors of shape (N,).
+
+    Attributes:
+        words: id of the word, int64.
+        labels: number of the document's class, int64.
+        documents: place of the document in the split, int64.
+        texts: 1, or 2 for the second text of a pair, int64; each text is a document of its own.
+        counts: how often the word stands in the document, int64.
+        weights: what it is given there: the sum over its places of the mean over heads, float64.
+        ratios: ``weights`` divided by what equal weights would give it, that is its share of the document's words.
+    """
+
+    words: Tensor
+    labels: Tensor
+    documents: Tensor
+    texts: Tensor
+    counts: Tensor
+    weights: Tensor
+    ratios: Tensor
+
+
+def sum_by_word(tokens: Tensor, lengths: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Adds the weights of a batch up by word.
+
+    Args:
+        tokens: ids, shape (B, T), padding on the right.
+        lengths: number of words, shape (B,).
+        weights: of heads, shape (B, m, T).
+
+    Returns:
+        Row in the batch, and ``words``, ``counts``, ``weights`` and ``ratios`` of ``Uses``, by row and id.
+    """
+    real = ~mask_padding(lengths, tokens.shape[1])
+    rows = real.nonzero()[:, 0]
+    size = int(tokens.max()) + 1
+    keys, places, counts = torch.unique(rows * size + tokens[real], return_inverse=True, return_counts=True)
+    given = weights.double().mean(dim=1)[real]
+    sums = torch.zeros(len(keys), dtype=torch.float64, device=given.device).index_add_(0, places, given)
+    rows = keys // size
+    return rows, keys % size, counts, sums, sums * lengths[rows] / counts
+
+
+class ClassMeans(NamedTuple):
+    """What each word is given in each class; tensors of shape (classes, words).
+
+    Attributes:
+        weights: ``Uses.weights``, mean over the documents of the class with the word; NaN where there are none.
+        ratios: ``Uses.ratios``, likewise.
+        documents: how many these documents are.
+        counts: how often the word stands in them.
+    """
+
+    weights: Tensor
+    ratios: Tensor
+    documents: Tensor
+    counts: Tensor
+
+
+def average_by_class(uses: Uses, classes: int, words: int) -> ClassMeans:
+    """Means over documents.
+
+    Args:
+        uses: of words.
+        classes: number of classes.
+        words: number of ids.
+    """
+    places = uses.labels * words + uses.words
+
+    def add_up(values: Tensor) -> Tensor:
+        sums = torch.zeros(classes * words, dtype=values.dtype).index_add_(0, places, values)
+        return sums.view(classes, words)
+
+    documents = add_up(torch.ones_like(uses.words))
+    return ClassMeans(add_up(uses.weights) / documents, add_up(uses.ratios) / documents, documents, add_up(uses.counts))
 
 
 class AttendedRow(NamedTuple):
@@ -75,30 +176,56 @@ class WordWeightRow(NamedTuple):
     ratio: float
 
 
-def rank_words(
-    name: str,
-    classes: Sequence[str],
-    means: ClassMeans,
-    dictionary: Any,
-    count: int,
-    min_documents: int,
-    measure: str = WEIGHT,
-) -> list[AttendedRow]:
-    """The words of each class with the largest mean; signs that are no words, such as that for unknown ones, are none.
+def read_words(
+    name: str, dictionary: Any, uses: Uses, sizes: dict[str, int], settings: WordSettings
+) -> Union[dict[str, list[Any]], str]:
+    """The tables about words; or why there are none.
 
     Args:
         name: of the model.
-        classes: their names.
-        means: of words by class.
         dictionary: of the words.
-        count: most words of a class.
-        min_documents: of a class that a word must occur in.
-        measure: "weight" or "ratio", what words are ranked by; of equal ones the first of the dictionary comes first.
+        uses: of words in the documents.
+        sizes: documents read of each class, by its name.
+        settings: what is shown.
+
+    Raises:
+        ValueError: if a chosen word occurs in no document.
     """
-    values = getattr(means, measure + "s").masked_fill(~_find_frequent(means, dictionary, min_documents), -math.inf)
+    classes, total = list(sizes), sum(sizes.values())
+    means = average_by_class(uses, len(classes), len(dictionary))
+    words = [dictionary.index(word) for word in dict.fromkeys(settings.chosen or ())]
+    lacking = [dictionary[word] for word in words if not means.documents[:, word].any()]
+    if lacking:
+        raise ValueError(
+            f"--words must occur in what is read, but no document has "
+            f"{', '.join(map(repr, lacking))} (documents read: {total}); raise --sentences, or name others."
+        )
+    ranked = rank_words(name, classes, means, dictionary, settings)
+    if not ranked:
+        return (
+            f"no word occurs in {settings.min_documents} documents of one class among the {total} that were read (a "
+            "smaller --min-documents or more --sentences may help)"
+        )
+    if settings.chosen is None:
+        words = choose_words(means, dictionary, settings)
+    return {
+        "attended": ranked,
+        "word_weights": read_word_weights(name, classes, uses, dictionary, words),
+        "classes": [ClassRow(name, *size) for size in sizes.items()],
+    }
+
+
+def rank_words(
+    name: str, classes: Sequence[str], means: ClassMeans, dictionary: Any, settings: WordSettings
+) -> list[AttendedRow]:
+    """The words of each class with the largest mean; signs that are no words, such as that for unknown ones, are none.
+
+    Of words with equal means, the first of the dictionary comes first.
+    """
+    values = getattr(means, settings.measure + "s").masked_fill(~_find_frequent(means, dictionary, settings), -math.inf)
     rows = []
     for number, name_of_class in enumerate(classes):
-        order = values[number].argsort(descending=True, stable=True)[:count].tolist()
+        order = values[number].argsort(descending=True, stable=True)[: settings.top].tolist()
         for rank, word in enumerate((word for word in order if values[number, word] > -math.inf), start=1):
             found = (float(table[number, word]) for table in (means.weights, means.ratios))
             counts = (int(table[number, word]) for table in (means.documents, means.counts))
@@ -106,16 +233,14 @@ def rank_words(
     return rows
 
 
-def choose_words(
-    means: ClassMeans, dictionary: Any, count: int, min_documents: int, measure: str = WEIGHT
-) -> list[int]:
-    """The words whose mean differs most between classes: the largest minus the smallest.
+def choose_words(means: ClassMeans, dictionary: Any, settings: WordSettings, count: int = _CHOSEN_WORDS) -> list[int]:
+    """The ``count`` words whose mean differs most between classes: the largest minus the smallest.
 
     A class counts for a word if ``min_documents`` of its documents have the word. Words of one such class differ by
-    nothing and come last, the largest mean first. ``measure`` is "weight" or "ratio"; ``count`` is the most words.
+    nothing and come last, the largest mean first.
     """
-    frequent = _find_frequent(means, dictionary, min_documents)
-    values: Tensor = getattr(means, measure + "s")
+    frequent = _find_frequent(means, dictionary, settings)
+    values: Tensor = getattr(means, settings.measure + "s")
     largest = values.masked_fill(~frequent, -math.inf).amax(dim=0)
     differences = largest - values.masked_fill(~frequent, math.inf).amin(dim=0)
     candidates = frequent.any(dim=0).nonzero().flatten().tolist()
@@ -123,10 +248,9 @@ def choose_words(
     return order[:count]
 
 
-def _find_frequent(means: ClassMeans, dictionary: Any, min_documents: int) -> Tensor:
+def _find_frequent(means: ClassMeans, dictionary: Any, settings: WordSettings) -> Tensor:
     words = torch.arange(means.documents.shape[1]) >= dictionary.nspecial
-    frequent: Tensor = (means.documents >= min_documents) & words
-    return frequent
+    return (means.documents >= settings.min_documents) & words
 
 
 def read_word_weights(
@@ -146,8 +270,7 @@ def make_results(
     ranked: Sequence[AttendedRow],
     weights: Sequence[WordWeightRow],
     sizes: Sequence[ClassRow],
-    min_documents: int,
-    measure: str = WEIGHT,
+    settings: WordSettings,
 ) -> list[Result]:
     """Rows to results, of each kind one for each model.
 
@@ -155,13 +278,12 @@ def make_results(
         ranked: of ``rank_words``.
         weights: of ``read_word_weights``.
         sizes: of all classes, those without words, too.
-        min_documents: see ``rank_words``.
-        measure: "weight" or "ratio", what words are ranked by, and what is drawn.
+        settings: of the measure, which is also what is drawn, and ``min_documents``.
     """
-    classes = group(sizes, "model")
+    classes, measure = group(sizes, "model"), settings.measure
     about_ranks = (
         f"The words with the largest mean {measure} over the documents of a class (by their true label) that have the "
-        f"word, at least {min_documents}. {DEFINITION}"
+        f"word, at least {settings.min_documents}. {DEFINITION}"
     )
     about_weights = (
         f"The {measure} of chosen words in each document that has them, by its true label: a point for a document; "

@@ -63,7 +63,7 @@ def find_sites(model: nn.Module) -> list[Site]:
             attended = _read_attended(module)
             if attended is not None:
                 side = stack if attended == SELF else attended
-                found.append(Site(side, number, module.num_heads, module))  # type: ignore[arg-type]
+                found.append(Site(side, number, module.num_heads, module))
     return sorted(found, key=lambda site: SIDES.index(site.side))  # stable: layers stay in order
 
 

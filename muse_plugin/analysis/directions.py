@@ -74,16 +74,15 @@ class DirectionObserver(Observer):
         modules = [site.module for site in self.sites]
         stack = ExitStack()
         stack.enter_context(watch_attention(modules, partial(self._add, True)))
-        stack.enter_context(watch_attention(modules, partial(self._add, False), _weigh_without_distance))
+        without = watch_attention(
+            modules, partial(self._add, False), lambda module, *args: module.weigh_without_distance(*args)
+        )
+        stack.enter_context(without)
         return stack
 
     def _add(self, with_distance: bool, number: int, found: AttentionWeights) -> None:
         real = find_real(found.key_padding_mask, found.weights, 2)
         self.sums[number, with_distance].add(found.weights, real)
-
-
-def _weigh_without_distance(module: Any, *args: Any) -> AttentionWeights:
-    return module.weigh_without_distance(*args)
 
 
 def read_masks(name: str, sites: Sequence[Site]) -> list[MaskRow]:

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from muse_plugin.analysis.drawing import label, open_panels, write_cells
-from muse_plugin.analysis.pooled_attention import HeadSimilarity
 from muse_plugin.analysis.result import Result, make_results_by_model
+from muse_plugin.modules.attention_heads import Heads
+from muse_plugin.modules.disagreement import overlaps
 
 # What is drawn, and the titles of the panels.
 _PANELS = {"weight_cosine": "weights over words", "vector_cosine": "vectors of the heads"}
@@ -19,6 +23,37 @@ _NARROWEST = 1.9
 _WRITTEN_HEADS = 16  # more are coloured only
 _CLOSE = 0.9  # heads that are this alike are told apart by the third digit
 _WHITE_FROM = 0.62  # of the scale
+
+
+class HeadSimilarity:
+    """How alike the heads are, as running sums over documents.
+
+    Args:
+        heads: number of heads m.
+    """
+
+    def __init__(self, heads: int) -> None:
+        self.documents = 0
+        self._sums = torch.zeros(3, heads, heads, dtype=torch.float64)
+
+    def add(self, found: Heads) -> None:
+        """Adds a batch."""
+        weights, vectors = (tensor.double() for tensor in found)
+        parts = [_cosines(weights), _cosines(vectors), overlaps(weights)]
+        self._sums += torch.stack([part.sum(dim=0) for part in parts]).cpu()
+        self.documents += len(weights)
+
+    def means(self) -> Tensor:
+        """For two heads, mean over documents: cosine of their weights, cosine of their vectors, overlap; (3, m, m).
+
+        The mean of the second over pairs is the penalty "emb"; the sum of the third, (A A^T - I)^2, is "penal".
+        """
+        return self._sums / self.documents
+
+
+def _cosines(rows: Tensor) -> Tensor:
+    units = F.normalize(rows, dim=-1)
+    return torch.bmm(units, units.transpose(1, 2))
 
 
 class SimilarityRow(NamedTuple):

@@ -60,7 +60,7 @@ def write_results(
     folder.mkdir(exist_ok=True)
     for result in results:
         for ending in ("png", "svg"):
-            _draw(result, folder / f"{result.name}.{ending}")
+            result.draw(folder / f"{result.name}.{ending}")
         _write(folder / f"{result.name}.csv", format_csv(result))
     content = {
         **record,
@@ -71,10 +71,6 @@ def write_results(
     _write(folder / NUMBERS_NAME, text + "\n")
     pictures = {result.name: (folder / f"{result.name}.png").read_bytes() for result in results}
     _write(folder / REPORT_NAME, format_report(title, results, missing, record, pictures))
-
-
-def _draw(result: Result, path: Path) -> None:
-    result.draw(path)
 
 
 def _write(path: Path, text: str) -> None:

@@ -25,8 +25,7 @@ class Result(NamedTuple):
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
-        fields: tuple[str, ...] = self.rows[0]._fields
-        return fields
+        return self.rows[0]._fields
 
     def draw(self, path: Path) -> None:
         """Draws the rows and writes the picture."""

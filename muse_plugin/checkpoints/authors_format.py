@@ -5,8 +5,6 @@ The computed function stays the same; what the authors' program stores and never
 the gate of a single kernel) is dropped.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from dataclasses import dataclass

@@ -43,8 +43,7 @@ def read_state(checkpoint: Path, overrides: Mapping[str, str]) -> dict[str, Any]
     Raises:
         ValueError: if the file is damaged or no checkpoint.
     """
-    state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
-    return state
+    return checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
 
 
 def build_model(

@@ -8,8 +8,6 @@ list holds. ``register`` adds exactly those, so that fairseq's commands can read
 What this does not protect against: text in the stored settings that fairseq evaluates later (``fairseq_repairs`` does).
 """
 
-from __future__ import annotations
-
 import argparse
 import collections
 import functools
@@ -71,7 +69,7 @@ class _NumberArray(np.ndarray):
     It is an ndarray in every other respect, and is pickled as one.
     """
 
-    def __new__(cls) -> _NumberArray:
+    def __new__(cls) -> "_NumberArray":
         return super().__new__(cls, (0,), np.uint8)
 
     def __setstate__(self, state: Any) -> None:

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         seconds["total"] = round(time.perf_counter() - start, 3)
         rounded = {**_round(result), "expectation": result["expectation"]}
         record = {"options": options, "settings": settings, **describe_run(), "seconds": seconds}
-        text = json.dumps({**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps({**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
         with open_atomically(args.output) as file:
             file.write(text.encode("utf-8") + b"\n")
     verdict = result["expectation"]
@@ -95,16 +95,10 @@ def run(args: argparse.Namespace) -> int:
 def _collect_options(args: argparse.Namespace) -> dict[str, Any]:
     """The flags that were given and that numbers depend on."""
     return {
-        name: _make_plain(value)
+        name: value
         for name, value in vars(args).items()
         if value is not None and value is not False and name not in _NOT_OPTIONS
     }
-
-
-def _make_plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_make_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def _round(value: Any, digits: int = 4) -> Any:
@@ -154,12 +148,13 @@ def _evaluate(args: argparse.Namespace, files: Sequence[Path]) -> dict[str, Any]
         for part, title in ((slice(len(files)), args.name), (slice(len(files), None), args.versus_name))
         if names[part]
     ]
+    metric = args.expect_metric or DEFAULT_METRIC
     return {
         **systems[0],
         "versus": systems[1] if args.versus else None,
         "significance": _compare(args, names, measures, statistics),
         "length_buckets": lengths,
-        "expectation": _judge(args, systems[0]["scores"]),
+        "expectation": judge(metric, systems[0]["scores"][metric]["mean"], *args.expect) if args.expect else None,
         "num_sentences": len(texts.references),
         "subwords_removed": texts.subword_kind,
         "notes": [*texts.notes, *_note_missing_forms(args)],
@@ -200,8 +195,6 @@ def _score_with_comet(
     if sources is None:
         raise ValueError("--comet needs source sentences, but there are none; give them by --sources.")
     raw = make_forms(remove_subwords(sources, args.post_process), args.detokenized, args.source_lang).raw
-    assert raw is not None  # check_forms has asked for a language
-    assert references.raw is not None
     return compute_comet(args.comet, raw, [form.raw or [] for form in forms], references.raw, args.cpu)
 
 
@@ -292,11 +285,6 @@ def _compare(
         }
         pairs.append({"file": file, "versus": versus, **tests})
     return {"method": method, "num_resamples": num_resamples, "seed": seed, "pairs": pairs}
-
-
-def _judge(args: argparse.Namespace, scores: dict[str, Any]) -> Optional[dict[str, Any]]:
-    metric = args.expect_metric or DEFAULT_METRIC
-    return judge(metric, scores[metric]["mean"], *args.expect) if args.expect else None
 
 
 def _note_missing_forms(args: argparse.Namespace) -> list[str]:

@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Optional
 
 from muse_plugin.evaluation.comet_score import import_comet
 from muse_plugin.evaluation.expectation import check_interval
@@ -10,6 +9,7 @@ from muse_plugin.evaluation.length_buckets import parse_bounds
 from muse_plugin.evaluation.scores import ON_WORDS
 from muse_plugin.evaluation.text_forms import check_language
 from muse_plugin.results.figures import check_format, import_matplotlib
+from muse_plugin_command.flag_checks import check_target
 from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC
 
 # Flag -> the flag without which it would do nothing.
@@ -46,7 +46,7 @@ def check_arguments(args: argparse.Namespace) -> None:
     if args.expect:
         check_interval(*args.expect)
     for flag in ("output", "plot"):
-        _check_writable(getattr(args, flag), flag_name(flag))
+        check_target(getattr(args, flag), flag_name(flag))
     if args.plot is not None:
         check_format(args.plot)
         import_matplotlib()
@@ -115,17 +115,6 @@ def has_forms(args: argparse.Namespace) -> tuple[bool, bool]:
     """Returns whether there will be words, and whether there will be raw text; a language makes either of the other."""
     is_known = args.target_lang is not None
     return is_known or not args.detokenized, is_known or args.detokenized
-
-
-def _check_writable(path: Optional[Path], flag: str) -> None:
-    if path is None:
-        return
-    if path.is_dir():
-        raise IsADirectoryError(f"{flag} must name a file, but {path} is a folder; add a file name.")
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"{flag} must lie in an existing folder, but {path.absolute().parent} does not exist; make it first."
-        )
 
 
 def flag_name(flag: str) -> str:

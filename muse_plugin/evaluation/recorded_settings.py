@@ -1,5 +1,6 @@
 """Settings of the run behind a score, given on the command line to be stored beside the score."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,26 +27,24 @@ def collect_settings(pairs: Sequence[str], path: Optional[Path]) -> dict[str, An
         key, separator, text = pair.partition("=")
         if not separator or not key.strip():
             raise ValueError(f"--record must be KEY=VALUE, but got '{pair}'; an example is --record seed=1.")
-        value = _parse(text)
+        value: Any = text
+        with contextlib.suppress(ValueError, RecursionError):
+            value = _parse(text)
         if value not in values.setdefault(key.strip(), []):
             values[key.strip()].append(value)
     return settings | {key: found[0] if len(found) == 1 else found for key, found in values.items()}
 
 
 def _parse(text: str) -> Any:
-    try:
-        value = json.loads(text)
-        json.dumps(value, allow_nan=False)  # NaN and 1e999 are read, but are not JSON
-    except (ValueError, RecursionError):
-        return text
+    value = json.loads(text)
+    json.dumps(value, allow_nan=False)  # NaN and 1e999 are read, but are not JSON
     return value
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     text = "\n".join(read_lines(path, "--record-file"))
     try:
-        settings = json.loads(text)
-        json.dumps(settings, allow_nan=False)
+        settings = _parse(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"--record-file must hold JSON, but reading {path} gave '{error}'; check the file.") from error
     if not isinstance(settings, dict):

@@ -10,9 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
+from muse_plugin.evaluation.label_scores import (
+    RANKING_SIGNATURE,
+    compare_decisions,
+    score_entities,
+    score_labels,
+    score_numbers,
+    score_ranking,
+)
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
-from muse_plugin.evaluation.ranking_scores import SIGNATURE, score_ranking
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import read_lines
@@ -90,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output is not None:
         signature = _SIGNATURES[predictions.kind]
         scores = {
-            name: {"mean": round(value, 6), "signature": SIGNATURE if name in ("map", "mrr") else signature}
+            name: {"mean": round(value, 6), "signature": RANKING_SIGNATURE if name in ("map", "mrr") else signature}
             for name, value in result["scores"].items()
         }
         record = {**result, "scores": scores, "num_sentences": len(predictions.predicted), "settings": settings}
@@ -124,7 +130,6 @@ def read_predictions(path: Path) -> Predictions:
                 f"writes them, but line {number} of {path} is {line[:80]!r}."
             )
         rows.append(row)
-    assert found is not None  # read_lines refuses an empty file
     return Predictions(found, *map(list, zip(*rows, strict=True)))
 
 
@@ -163,7 +168,7 @@ def score(predictions: Predictions, entities: bool = False, positive: Optional[s
 
 
 def rank(predictions: Predictions, positive: str, groups: Path, path: Path) -> dict[str, Any]:
-    """Measures of the order that the probability of one label gives; see ``ranking_scores``.
+    """Measures of the order that the probability of one label gives; see ``score_ranking``.
 
     Args:
         predictions: of labels.

@@ -45,9 +45,7 @@ class Measure(NamedTuple):
 
     def collect(self, forms: TextForms) -> Statistics:
         """Counts, for each sentence of a system, what the score is computed from."""
-        texts = _select_texts(self.name, forms)
-        assert texts is not None  # made in the same way as the references
-        return self.metric._extract_corpus_statistics(texts, None)
+        return self.metric._extract_corpus_statistics(_select_texts(self.name, forms), None)
 
     def compute(self, statistics: Statistics) -> Score:
         """Computes the score of a set of sentences, on 0-100."""

@@ -5,12 +5,12 @@ nothing is counted twice.
 """
 
 import contextlib
+import copy
 import math
 import os
 from collections.abc import Iterator
 from typing import Any
 
-from sacrebleu.metrics.base import Score
 from sacrebleu.significance import PairedTest, _bootstrap_resample
 
 from muse_plugin.evaluation.scores import Measure, Statistics
@@ -42,10 +42,12 @@ def compare_systems(
     """
     assert num_resamples >= 1  # sacreBLEU takes 0 for its default
     assert seed >= 1  # and a seed of 0 for none
+    metric = copy.copy(measure.metric)
+    metric._extract_corpus_statistics = lambda statistics, _: statistics  # hypotheses are counted already
     with _seed(seed):
         test = PairedTest(
             [("versus", versus), ("system", system)],
-            {measure.name: _CountedMetric(measure)},
+            {measure.name: metric},
             references=None,
             test_type=METHODS[method],
             n_samples=num_resamples,
@@ -86,25 +88,6 @@ def estimate_interval(measure: Measure, statistics: Statistics, num_resamples: i
     scores = sorted(float(score.score) for score in resampled)
     outside = math.floor(num_resamples * _OUTSIDE)
     return scores[outside], scores[-1 - outside]
-
-
-class _CountedMetric:
-    """A metric for ``PairedTest`` that takes statistics for hypotheses."""
-
-    def __init__(self, measure: Measure) -> None:
-        self._metric = measure.metric
-
-    def _extract_corpus_statistics(self, hypotheses: Statistics, references: None) -> Statistics:
-        return hypotheses
-
-    def _aggregate_and_compute(self, statistics: Statistics) -> Score:
-        return self._metric._aggregate_and_compute(statistics)
-
-    def _compute_score_from_stats(self, statistics: Any) -> Score:
-        return self._metric._compute_score_from_stats(statistics)
-
-    def get_signature(self) -> Any:
-        return self._metric.get_signature()
 
 
 @contextlib.contextmanager

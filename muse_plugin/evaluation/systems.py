@@ -60,7 +60,6 @@ def load_texts(args: argparse.Namespace, files: Sequence[Path]) -> Texts:
     inputs = [*((path, flag) for path in files), *((path, "--versus") for path in args.versus or ())]
     notes: list[str] = []
     if args.hypotheses:
-        assert references is not None  # the command line asks for them
         hypotheses = [read_lines(path, flag) for path, flag in inputs]
         for (path, flag), lines in zip(inputs, hypotheses, strict=True):
             _check_lengths("--references", args.references, references, flag, path, lines)
@@ -130,14 +129,12 @@ def _agree_on_references(logs: Sequence[GenerationLog], post_process: Optional[s
                 f"{len(differing)} sentences, first in {i}: {first[i][:60]!r} and {second[i][:60]!r}; generate both "
                 "from the same test set, or give its references by --references."
             )
-    assert references is not None
     return references
 
 
 def _choose_hypotheses(log: GenerationLog, post_process: Optional[str], detokenized: bool) -> list[str]:
     """The ``D-`` lines, which fairseq compares with the ``T-`` lines; ``H-`` lines where there are none."""
     printed, decoded = log.in_order("H"), log.in_order("D")
-    assert printed is not None
     if decoded is None:
         return printed
     if not detokenized:

@@ -1,11 +1,8 @@
 """Fixes defects of the installed fairseq that a user of this plugin would meet.
 
-Each file here is about one defect: its name, why it matters, the remedy, and where the defect can be tried out, a probe
-that leaves a fairseq without it alone. fairseq's files are not touched: names in loaded modules are bound again, for
-this process.
+Each file here is about one defect of the release that ``setup.py`` pins: why it matters, and the remedy.
+fairseq's files are not touched: names in loaded modules are bound again, for this process.
 """
-
-from __future__ import annotations
 
 from muse_plugin.fairseq_repairs import (
     atomic_checkpoints,
@@ -52,18 +49,18 @@ REPAIRS: tuple[Repair, ...] = (
 )
 
 
-def apply() -> list[str]:
-    """Applies the repairs whose defect is present in the modules loaded so far.
+def apply() -> list[Repair]:
+    """Applies the repairs that the modules loaded so far need.
 
     A repaired defect is no longer present, so a second call does nothing, except for fairseq modules that were loaded
     in between: call it again after importing one of ``fairseq_cli`` yourself.
 
     Returns:
-        The names of the repairs applied by this call, in the order of ``REPAIRS``.
+        The repairs applied by this call, in the order of ``REPAIRS``.
     """
     applied = []
     for repair in REPAIRS:
         if repair.is_needed():
             repair.apply()
-            applied.append(repair.name)
+            applied.append(repair)
     return applied

@@ -7,8 +7,6 @@ leaves behind of it is removed when training starts again. Read ``resuming`` nex
 are damaged already.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os
@@ -22,7 +20,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from muse_plugin.fairseq_repairs.repair import Repair, replace
+from muse_plugin.fairseq_repairs.repair import Repair, find_cause, replace
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.locks import try_lock
 
@@ -51,17 +49,10 @@ def _open_for_checkpoint(path: str) -> Iterator[BinaryIO]:
                 try_lock(file)
             yield file
     except Exception as error:
-        cause = _system_error(error)
+        cause = find_cause(error, OSError)  # torch.save reports a failed write as an error of its own archive
         if cause is None or cause.errno is None:
             raise
         raise OSError(cause.errno, _sentence(path, cause)) from error
-
-
-def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the system behind ``error``: torch.save reports a failed write as one of its own archive."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error
 
 
 def _sentence(path: str, cause: OSError) -> str:
@@ -130,7 +121,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="atomic-checkpoints",
     why="checkpoint_last.pt and checkpoint_best.pt are written in place: a process killed in that moment, or a full "
     "disk, leaves half a file from which training cannot resume; and a write that fails for want of room is tried "
     "three times, each after the rubble of the last, and reported as 'unexpected pos'",

@@ -1,52 +1,11 @@
 """Gives a resumed training the batches of one that never stopped."""
 
-from __future__ import annotations
-
 import inspect
-import logging
 from typing import Any
 
-import numpy as np
-from fairseq.data import FairseqDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from muse_plugin.fairseq_repairs.repair import Repair, replace
-
-
-class _Shuffled(FairseqDataset):  # type: ignore[misc]
-    """Eight sentences of one word, in random order."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def ordered_indices(self) -> Any:
-        return np.random.permutation(len(self))
-
-    def num_tokens(self, index: int) -> int:
-        return 1
-
-    def num_tokens_vec(self, indices: Any) -> Any:
-        return np.ones(len(indices), dtype=np.int64)
-
-    def collater(self, samples: Any) -> Any:
-        return samples
-
-
-def _is_present() -> bool:
-    # The batches of a training that began with the first epoch, and of one that resumes in the ninth.
-    logger = logging.getLogger(FairseqTask.__module__)  # tells of each
-    silent, logger.disabled = logger.disabled, True
-    try:
-        made = [
-            FairseqTask.get_batch_iterator(FairseqTask(None), _Shuffled(), max_sentences=1, epoch=epoch)
-            for epoch in (1, 9)
-        ]
-    except ImportError:  # built without its compiled parts: fairseq says so when it needs them
-        return False
-    finally:
-        logger.disabled = silent
-    first, ninth = ([int(i) for batch in iterator.frozen_batches for i in batch] for iterator in made)
-    return first != ninth
 
 
 def _apply() -> None:
@@ -75,9 +34,7 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="batches-after-resuming",
     why="batches are made once, when training starts, from --seed plus the epoch of that moment: after the first "
     "epoch, a training that resumes makes other batches than one that never stopped, and ends with other weights",
     remedy=_apply,
-    probe=_is_present,
 )

@@ -1,7 +1,5 @@
 """Lets --bf16 train on a CPU or a GPU; fairseq takes it for a run on a TPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 
@@ -22,7 +20,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="bf16-without-tpu",
     why="--bf16 switches --tpu on, and without torch_xla training then ends with \"'NoneType' object has no attribute "
     "'xla_device'\", on CPU and GPU alike",
     remedy=_apply,

@@ -1,7 +1,5 @@
 """Refuses a checkpoint that takes more memory than the file is large, and says what is wrong with a damaged one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="checkpoint-bombs",
     why="a checkpoint of a few kilobytes, packed or made of a repeated number, can fill the memory when it is read",
     remedy=_apply,
 )

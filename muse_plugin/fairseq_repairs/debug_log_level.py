@@ -1,7 +1,5 @@
 """Takes the log level back to INFO, after one of fairseq's speech models has set it to DEBUG for the whole process."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
@@ -31,7 +29,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="debug-log-level",
     why="importing fairseq.models.wav2vec.wav2vec2_classification, which every import of fairseq does, switches the "
     "whole process to DEBUG, so that generate and interactive print the debugging lines of every library",
     remedy=_apply,

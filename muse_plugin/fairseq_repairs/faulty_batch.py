@@ -5,8 +5,6 @@ Here the batches of that update are computed once more, and the error names the 
 that succeed. Before it stops, fairseq saves the state as ``crash.pt`` and logs the first module that is not finite.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math
@@ -18,7 +16,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from muse_plugin.fairseq_repairs.repair import Repair, replace
+from muse_plugin.fairseq_repairs.repair import Repair, find_cause, replace
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +63,7 @@ def _find(trainer: Trainer, samples: list[Any]) -> list[str]:
 
 def _loss(trainer: Trainer, batch: dict[str, Any]) -> Tensor:
     with torch.autocast(trainer.device.type, enabled=bool(trainer.cfg.common.amp)):
-        loss: Tensor = trainer.get_criterion()(trainer.get_model(), batch)[0]
-    return loss
+        return trainer.get_criterion()(trainer.get_model(), batch)[0]
 
 
 def _fault(trainer: Trainer, batch: dict[str, Any]) -> str:
@@ -151,16 +148,6 @@ def _find_in_all_processes(trainer: Trainer, samples: list[Any], error: Floating
     return at_fault or faults
 
 
-def _not_finite(error: BaseException | None) -> FloatingPointError | None:
-    """The error behind ``error``: fairseq computes the update again to find the module, and may stumble over that.
-
-    Its hooks end with StopIteration on a module that returns a dict of lists, as every translation encoder does.
-    """
-    while error is not None and not isinstance(error, FloatingPointError):
-        error = error.__context__
-    return error
-
-
 def _sentence(trainer: Trainer, found: list[str], error: FloatingPointError) -> str:
     common, optimization = trainer.cfg.common, trainer.cfg.optimization
     what = "gradients must be finite, but they are not"
@@ -187,7 +174,9 @@ def _apply() -> None:
         except NotFiniteError:  # --amp repeats an update from within
             raise
         except Exception as error:
-            cause = _not_finite(error)
+            # fairseq computes the update again to find the module, and may stumble over that: its hooks end with
+            # StopIteration on a module that returns a dict of lists, as every translation encoder does.
+            cause = find_cause(error, FloatingPointError)
             norms = getattr(self, "_grad_norm_buf", None)
             if cause is None or ("inconsistent" in str(cause) and norms is not None and norms.isfinite().all()):
                 raise  # the latter: gradients are finite, but not the same
@@ -205,7 +194,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="faulty-batch",
     why="a loss or gradients that are not finite end training with 'StopIteration', from the hooks of fairseq's own "
     "search for the module, with --amp on a CPU with \"no attribute '_backoff_factor'\", on several GPUs as if "
     "gradients were inconsistent, and never with a word about the batch",

@@ -1,7 +1,5 @@
 """Lets --fp16 train where there is no GPU; fairseq lays out its copy of the parameters by GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -20,7 +18,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="fp16-without-gpu",
     why="without a GPU --fp16 ends with 'Torch not compiled with CUDA enabled' unless --fp16-no-flatten-grads is given",
     remedy=_apply,
     concerns=lambda: torch.cuda.device_count() == 0,

@@ -1,17 +1,10 @@
 """Lets --heartbeat-timeout end a training of several processes that waits for one that does not answer."""
 
-from __future__ import annotations
-
-import inspect
 import signal
 
 from fairseq.distributed import DistributedTimeoutWrapper
 
 from muse_plugin.fairseq_repairs.repair import Repair
-
-
-def _is_present() -> bool:
-    return bool(inspect.signature(DistributedTimeoutWrapper).parameters["signal"].default == signal.SIGINT)
 
 
 def _apply() -> None:
@@ -21,9 +14,7 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="heartbeat-timeout",
     why="a process that waits for another one longer than --heartbeat-timeout says 'Killing job for not making "
     "progress', and goes on to wait",
     remedy=_apply,
-    probe=_is_present,
 )

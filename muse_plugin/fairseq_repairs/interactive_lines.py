@@ -7,8 +7,6 @@ Every line of the input gets its S- and H- lines, in order, so that output and i
 * Bytes that are no UTF-8 become the replacement character U+FFFD, and a warning names the line.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator
@@ -119,7 +117,6 @@ def _apply(module: ModuleType) -> None:
 
 
 REPAIR = Repair(
-    name="interactive-lines",
     why="one line that is longer than the model takes, or that is not UTF-8, ends fairseq-interactive, and the lines "
     "after it are lost",
     remedy=_apply,

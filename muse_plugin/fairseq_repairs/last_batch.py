@@ -1,23 +1,11 @@
 """Keeps the last batch, which fairseq throws away unless its size is a multiple of eight."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from fairseq.data import data_utils
 
 from muse_plugin.fairseq_repairs.repair import Repair, replace
-
-
-def _is_present() -> bool:
-    try:
-        batches = data_utils.batch_by_size(
-            np.arange(3), None, np.ones(3, dtype=np.int64), required_batch_size_multiple=2
-        )
-    except ImportError:  # built without its compiled parts: fairseq says so when it needs them
-        return False
-    return sum(map(len, batches)) < 3
 
 
 def _apply() -> None:
@@ -37,10 +25,8 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="last-batch",
     why="data_utils.batch_by_size drops the last batch when its size is no multiple of --required-batch-size-multiple "
     "(default 8): up to seven sentences vanish from every epoch, validation and test set, and a set of fewer than "
     "eight counts as empty",
     remedy=_apply,
-    probe=_is_present,
 )

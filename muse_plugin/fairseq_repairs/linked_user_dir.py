@@ -1,7 +1,5 @@
 """Accepts --user-dir with another spelling of the folder that is already imported, such as through a symbolic link."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="linked-user-dir",
     why="when the plugin was imported from its real folder and --user-dir names it through a link, or the other way "
     "round, fairseq ends with 'the corresponding module name (muse_plugin) is not globally unique'",
     remedy=_apply,

@@ -1,7 +1,5 @@
 """Reads settings such as ``(0.9, 0.98)`` as data; fairseq runs them as Python, also those stored in a checkpoint."""
 
-from __future__ import annotations
-
 import ast
 import operator
 import sys
@@ -102,19 +100,14 @@ def _loaded_without() -> list[ModuleType]:
     return [module for module in modules if vars(module).get("eval") is not evaluate_literal]
 
 
-def _is_present() -> bool:
-    return bool(_loaded_without())
-
-
 def _apply() -> None:
     for module in _loaded_without():
-        module.eval = evaluate_literal  # type: ignore[attr-defined]  # a module's own name hides the built-in
+        module.eval = evaluate_literal  # a module's own name hides the built-in
 
 
 REPAIR = Repair(
-    name="literal-settings",
     why="settings stored in a checkpoint (--adam-betas, --adaptive-softmax-cutoff, kernel lists ...) are passed to "
     "eval, so that a checkpoint from elsewhere can run code although the file itself is read safely",
     remedy=_apply,
-    probe=_is_present,
+    probe=lambda: bool(_loaded_without()),
 )

@@ -1,7 +1,5 @@
 """Proposes the nearest flag, architecture or task where a command line of fairseq names one that there is not."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
@@ -25,7 +23,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="misspelt-flags",
     why="a misspelt flag ends a command with 'unrecognized arguments', after a hundred lines of flags among which the "
     "right one is; a misspelt architecture with a list of all",
     remedy=_apply,

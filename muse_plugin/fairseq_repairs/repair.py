@@ -1,7 +1,5 @@
 """What a repair is, and the ways in which repairs reach the code that runs."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os
@@ -9,28 +7,27 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 @dataclass
 class Repair:
     """One defect of fairseq and its remedy.
 
-    Some defects can be tried out: these have a ``probe``, and a fairseq without the defect is left alone. The others
-    would take a training, a file or a whole command line to show: they are removed once for each process, and where a
-    command has them, once for each module that it was loaded as.
+    A defect is removed once for each process, and where a command has it, once for each module that the command was
+    loaded as. One that modules which are loaded later bring back has a ``probe``.
 
     Attributes:
-        name: short name, as returned by ``fairseq_repairs.apply``.
         why: what goes wrong without it.
         remedy: removes the defect; with ``command``, from the module that it is given.
-        probe: tries out whether the defect is present; quick, changes nothing, and is false after ``remedy``. None for
-            a defect that cannot be tried out.
+        probe: whether the defect is present; quick, changes nothing, and is false after ``remedy``. None for a defect
+            that is removed once.
         concerns: without a probe, whether this machine can have the defect.
         command: without a probe, the module of ``fairseq_cli`` that has the defect; None if loaded modules have it.
     """
 
-    name: str
     why: str
     remedy: Callable[..., None]
     probe: Callable[[], bool] | None = None
@@ -59,7 +56,8 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
     """A decorator that puts a function in the place of ``owner.name``, which becomes its first argument.
 
     Args:
-        owner: a class or a module. What a module holds is replaced in all modules of fairseq, see ``rebind``.
+        owner: a class or a module. What a module holds is replaced in all modules of fairseq, under
+            whatever name they imported it.
         name: of the method or function.
     """
     held = inspect.getattr_static(owner, name)
@@ -71,19 +69,20 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
             return replacement(original, *rest, **named)
 
         setattr(owner, name, type(held)(wrapper) if held is not original else wrapper)
-        if isinstance(owner, ModuleType):
-            rebind(original, wrapper)
+        for module_name, module in list(sys.modules.items()) if isinstance(owner, ModuleType) else []:
+            if module_name == "__main__" or module_name.partition(".")[0] in ("fairseq", "fairseq_cli"):
+                for attribute, value in list(vars(module).items()):
+                    if value is original:
+                        setattr(module, attribute, wrapper)
 
     return put
 
 
-def rebind(original: Any, replacement: Any) -> None:
-    """Puts ``replacement`` wherever a loaded fairseq module holds ``original``, under whatever name it imported it."""
-    for name, module in list(sys.modules.items()):
-        if name == "__main__" or name.partition(".")[0] in ("fairseq", "fairseq_cli"):
-            for attribute, value in list(vars(module).items()):
-                if value is original:
-                    setattr(module, attribute, replacement)
+def find_cause(error: BaseException | None, kind: type[E]) -> E | None:
+    """The error of a kind that is ``error`` or stands behind it; None if there is none."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def loaded_command(name: str) -> list[ModuleType]:

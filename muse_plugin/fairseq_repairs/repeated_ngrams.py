@@ -1,22 +1,11 @@
 """Makes --no-repeat-ngram-size work without fairseq's CUDA extension, where it does nothing."""
 
-from __future__ import annotations
-
 import math
 
-import torch
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from torch import Tensor
 
 from muse_plugin.fairseq_repairs.repair import Repair
-
-
-def _is_present() -> bool:
-    # After "</s> 5 5" a second "5 5" is forbidden; the beam search has room for more tokens (padding, 1) after these.
-    scores = NGramRepeatBlock(2, use_extension=False)(
-        torch.tensor([[2, 5, 5, 1, 1, 1]]), torch.zeros(1, 6), bsz=1, beam_size=1, step=2
-    )
-    return bool(scores[0, 5] == 0)
 
 
 def _no_repeat_ngram(
@@ -51,9 +40,7 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="repeated-ngrams",
     why="without its CUDA extension, --no-repeat-ngram-size compares with the end of the padded token buffer instead "
     "of the latest tokens, and forbids nothing",
     remedy=_apply,
-    probe=_is_present,
 )

@@ -11,8 +11,6 @@
   --patience limits, is stored in checkpoints (as ``extra_state["early_stopping"]``).
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from types import ModuleType
@@ -205,7 +203,6 @@ def _stop_where_it_ended(module: ModuleType) -> None:
 
 
 RESUMING = Repair(
-    name="resuming",
     why="a checkpoint_last.pt that was cut short ends training with 'PytorchStreamReader failed', although earlier "
     "checkpoints are next to it, and one in which bytes have changed is read as if it were whole; a training that "
     "resumes forgets the validation after the last epoch, and how many in a row brought no improvement, which "
@@ -213,7 +210,6 @@ RESUMING = Repair(
     remedy=_resume,
 )
 END = Repair(
-    name="end-of-training",
     why="a training that has ended and is started again makes one more update, beyond --max-update",
     remedy=_stop_where_it_ended,
     command="train",

@@ -4,8 +4,6 @@ fairseq counts GPUs wherever it counts processes, so that without one it starts 
 machine with a GPU nothing here is applied.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os
@@ -59,7 +57,7 @@ def find_each_other(cfg: Any) -> None:
 
 def _run_all(main: Callable[..., None], cfg: Any, kwargs: dict[str, Any]) -> None:
     """Starts the processes and waits for them; when one fails, the others are ended."""
-    processes = spawn(  # type: ignore[no-untyped-call]
+    processes = spawn(
         fn=distributed_utils.distributed_main,
         args=(main, cfg, kwargs),
         nprocs=cfg.distributed_training.distributed_world_size,
@@ -133,7 +131,6 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    name="several-cpu-processes",
     why="without a GPU, --distributed-world-size 2 ends with 'world size is 2 but have 0 available devices', and "
     "torchrun either with a division by zero or, if that flag is left out, in separate trainings over the same files",
     remedy=_apply,

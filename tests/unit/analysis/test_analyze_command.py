@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.helpers import assert_close
 
-from muse_plugin.analysis import analyze_bert, report
+from muse_plugin.analysis import analyze_bert
 from muse_plugin.analysis.analyze_model import analyze
 from muse_plugin.analysis.analyzed_model import (
     Batches,
@@ -18,6 +18,7 @@ from muse_plugin.analysis.analyzed_model import (
     name_words,
 )
 from muse_plugin.analysis.attention_sites import find_sites
+from muse_plugin.analysis.result import Result
 from muse_plugin_command import cli
 
 ALL = ["gates", "kernels", "attention", "allocation", "directions", "words", "pooling"]
@@ -31,7 +32,7 @@ def run(*words):
 def skip_drawing(patch):
     """Pictures take their time, and test_tables.py draws each kind."""
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    patch.setattr(report, "_draw", lambda result, path: path.write_bytes(b"drawn"))
+    patch.setattr(Result, "draw", lambda result, path: path.write_bytes(b"drawn"))
 
 
 @pytest.fixture

@@ -12,20 +12,21 @@ from support import muse_models, sentence_models
 from support.helpers import assert_close
 from support.reference import make_dictionary
 
-from muse_plugin.analysis import attended_words, head_similarity, report, shaded_document
+from muse_plugin.analysis import attended_words, head_similarity, shaded_document
 from muse_plugin.analysis.analyzed_model import choose_sentences, load_model
-from muse_plugin.analysis.attended_words import AttendedRow, ClassRow, WordWeightRow
-from muse_plugin.analysis.pooled_attention import (
-    HeadSimilarity,
+from muse_plugin.analysis.attended_words import (
+    AttendedRow,
+    ClassRow,
     Uses,
+    WordSettings,
+    WordWeightRow,
     average_by_class,
-    count_heads,
-    find_pooling,
-    list_classes,
-    read_pooling,
     sum_by_word,
 )
+from muse_plugin.analysis.head_similarity import HeadSimilarity
+from muse_plugin.analysis.pooled_attention import count_heads, find_pooling, list_classes, read_pooling
 from muse_plugin.analysis.report import format_csv
+from muse_plugin.analysis.result import Result
 from muse_plugin.analysis.shaded_document import Place, ShadedRow
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import penalize
@@ -43,7 +44,7 @@ def run(*words):
 def undrawn(monkeypatch):
     """Pictures take their time, and the tests below draw each kind."""
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    monkeypatch.setattr(report, "_draw", lambda result, path: path.write_bytes(b"drawn"))
+    monkeypatch.setattr(Result, "draw", lambda result, path: path.write_bytes(b"drawn"))
 
 
 def read_table(path):
@@ -96,7 +97,8 @@ USES = make_uses(
 
 def rank(measure="weight", count=10, min_documents=2):
     means = average_by_class(USES, 3, len(DICTIONARY))
-    return attended_words.rank_words("M", ["x", "y", "z"], means, DICTIONARY, count, min_documents, measure)
+    settings = WordSettings(None, count, min_documents, measure)
+    return attended_words.rank_words("M", ["x", "y", "z"], means, DICTIONARY, settings)
 
 
 def test_words_are_ranked_by_their_mean_over_the_documents_of_a_class():
@@ -115,11 +117,16 @@ def test_words_are_ranked_by_their_mean_over_the_documents_of_a_class():
 
 def test_chosen_words_are_those_whose_means_are_furthest_apart():
     means = average_by_class(USES, 3, len(DICTIONARY))
-    assert attended_words.choose_words(means, DICTIONARY, 5, 2) == [B, A]  # apart by 0.15 and 0.1
-    assert attended_words.choose_words(means, DICTIONARY, 5, 2, "ratio") == [A, B]  # 0.3 and 0.2
-    assert attended_words.choose_words(means, DICTIONARY, 5, 1) == [B, A, C, D]  # in one class: last, the heavier first
-    assert attended_words.choose_words(means, DICTIONARY, 5, 3) == [B]
-    assert attended_words.choose_words(means, DICTIONARY, 1, 2) == [B]
+
+    def choose(min_documents, measure="weight", count=5):
+        settings = WordSettings(min_documents=min_documents, measure=measure)
+        return attended_words.choose_words(means, DICTIONARY, settings, count)
+
+    assert choose(2) == [B, A]  # apart by 0.15 and 0.1
+    assert choose(2, "ratio") == [A, B]  # 0.3 and 0.2
+    assert choose(1) == [B, A, C, D]  # in one class: last, the heavier first
+    assert choose(3) == [B]
+    assert choose(2, count=1) == [B]
 
 
 def test_distributions_have_a_row_for_each_document_with_the_word():
@@ -170,9 +177,9 @@ def test_words_of_a_model_are_those_of_its_attention_matrix(shop, name, max_toke
     pooled = read_pooling(analyzed, chosen, max_tokens)
     table, sizes = tabulate(analyzed, chosen)
     classes, dictionary = list_classes(analyzed), analyzed.task.source_dictionary
-    assert dict(zip(classes, pooled.class_sizes, strict=True)) == sizes
+    assert pooled.class_sizes == sizes
     means = average_by_class(pooled.uses, len(classes), len(dictionary))
-    rows = attended_words.rank_words("M", classes, means, dictionary, 99, 1)
+    rows = attended_words.rank_words("M", classes, means, dictionary, WordSettings(None, 99, 1))
     assert {(row.label, row.word) for row in rows} == set(table)
     for row in rows:
         weights, ratios, counts = zip(*table[row.label, row.word], strict=True)
@@ -268,7 +275,7 @@ def test_words_are_drawn_in_a_panel_for_each_class(tmp_path, drawn):
     sizes = [ClassRow("M", "x", 3), ClassRow("M", "y", 1), ClassRow("M", "$z", 0)]
     rows = [AttendedRow("M", "x", 1, "good$", 0.5, 1.5, 3, 4), AttendedRow("M", "x", 2, "plot", 0.2, 0.8, 2, 2)]
     rows.append(AttendedRow("M", "y", 1, "bad", 0.25, 3.0, 1, 1))
-    (result,) = attended_words.make_results(rows, [], sizes, 1)
+    (result,) = attended_words.make_results(rows, [], sizes, WordSettings(min_documents=1))
     assert result.name == "attended_words"
     assert "at least 1." in result.text
     result.draw(tmp_path / "a.png")
@@ -286,7 +293,7 @@ def test_words_are_drawn_in_a_panel_for_each_class(tmp_path, drawn):
 def test_ratios_are_drawn_from_one(tmp_path, drawn):
     sizes = [ClassRow("M", label, 2) for label in "vwxyz"]
     rows = [AttendedRow("M", "v", 1, "good", 0.5, 1.5, 2, 2), AttendedRow("M", "v", 2, "plot", 0.2, 0.75, 2, 2)]
-    (result,) = attended_words.make_results(rows, [], sizes, 2, "ratio")
+    (result,) = attended_words.make_results(rows, [], sizes, WordSettings(measure="ratio"))
     result.draw(tmp_path / "a.svg")
     assert [(bar.get_x(), bar.get_width()) for bar in drawn[0].axes[0].patches] == [(1, 0.5), (1, -0.25)]
     assert drawn[0].get_supxlabel() == "mean weight of the word relative to equal weights (1: equal)"
@@ -298,7 +305,7 @@ def test_distributions_are_drawn_as_points_and_boxes(tmp_path, drawn):
     rows = [WordWeightRow("M", "good$", "x", n, 1, 1, value, 2 * value) for n, value in enumerate(values, start=1)]
     rows += [WordWeightRow("M", "good$", "z", 9, 1, 1, 0.7, 1.4), WordWeightRow("M", "plot", "y", 9, 1, 1, 0.6, 1.2)]
     sizes = [ClassRow("M", label, 9) for label in "xyz"]
-    (result,) = attended_words.make_results([], rows, sizes, 2)
+    (result,) = attended_words.make_results([], rows, sizes, WordSettings())
     assert result.name == "word_weights"
     result.draw(tmp_path / "a.png")
     first, second = drawn[0].axes
@@ -318,7 +325,7 @@ def test_distributions_are_drawn_as_points_and_boxes(tmp_path, drawn):
     assert first.get_xlim()[0] == 0
     assert first.get_ylabel() == "class"
     assert drawn[0].get_supxlabel() == "weight of the word in a document (0 to 1)"
-    attended_words.make_results([], rows, sizes, 2, "ratio")[0].draw(tmp_path / "b.svg")
+    attended_words.make_results([], rows, sizes, WordSettings(measure="ratio"))[0].draw(tmp_path / "b.svg")
     assert np.asarray(drawn[1].axes[0].collections[2].get_offsets())[:, 0].tolist() == [1.4]
     assert drawn[1].get_supxlabel() == "weight of the word relative to equal weights (1: equal)"
 
@@ -534,7 +541,7 @@ def test_a_model_of_numbers_has_documents_but_no_classes(shop, tmp_path, capsys,
 
 def test_tables_come_back_from_their_csv():
     rows = rank()
-    (result,) = attended_words.make_results(rows, [], [ClassRow("M", "x", 3)], 2)
+    (result,) = attended_words.make_results(rows, [], [ClassRow("M", "x", 3)], WordSettings())
     table = list(csv.reader(io.StringIO(format_csv(result))))
     assert table[0] == ["model", "label", "rank", "word", "weight", "ratio", "documents", "occurrences"]
     assert [tuple(row) for row in table[1:]] == [tuple(map(str, row)) for row in rows]

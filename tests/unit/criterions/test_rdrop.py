@@ -39,7 +39,7 @@ def test_loss_of_muse_is_that_of_the_definition(arch, dropout, make_model, make_
 
 
 def test_evaluation_is_the_plain_criterion_to_the_bit(make_model, make_sample, make_criterion):
-    """Thanks to the repair "rdrop-validation"."""
+    """Thanks to ``fairseq_repairs/rdrop_validation.py``."""
     model, sample = make_model().eval(), make_sample()
     criterion = make_criterion(NAME, rdrop_alpha=ALPHA, report_accuracy=True)
     results = [make_criterion("label_smoothed_cross_entropy", report_accuracy=True)(model, sample)]

@@ -4,8 +4,13 @@ import json
 
 import pytest
 
-from muse_plugin.evaluation.label_scores import compare_decisions, score_entities, score_labels, score_numbers
-from muse_plugin.evaluation.ranking_scores import score_ranking
+from muse_plugin.evaluation.label_scores import (
+    compare_decisions,
+    score_entities,
+    score_labels,
+    score_numbers,
+    score_ranking,
+)
 from muse_plugin_command import cli
 
 

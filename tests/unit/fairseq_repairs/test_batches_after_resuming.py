@@ -3,8 +3,6 @@ import pytest
 from fairseq.data import FairseqDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from muse_plugin.fairseq_repairs import batches_after_resuming
-
 
 class Sentences(FairseqDataset):
     """Twenty sentences of one word in random order."""
@@ -73,18 +71,3 @@ def test_batches_that_are_made_anew_in_each_epoch_are_left_alone(task, dataset, 
         FairseqTask(Settings() if task else None), dataset or Sentences(), max_sentences=3, seed=5, epoch=7, **settings
     )
     assert batches(ours, 7) == batches(alone, 7)
-
-
-def test_looking_for_the_defect_is_silent_and_leaves_the_random_numbers(caplog):
-    state = np.random.get_state()[1].copy()
-    with caplog.at_level("DEBUG"):
-        assert not batches_after_resuming.REPAIR.is_needed()
-    assert caplog.records == []
-    np.testing.assert_array_equal(np.random.get_state()[1], state)
-
-
-def test_the_defect_is_found_where_it_is(monkeypatch):
-    monkeypatch.setattr(FairseqTask, "get_batch_iterator", FairseqTask.get_batch_iterator.__wrapped__)
-    assert batches_after_resuming.REPAIR.is_needed()
-    batches_after_resuming.REPAIR.apply()
-    assert not batches_after_resuming.REPAIR.is_needed()

@@ -21,16 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muse_plugin import fairseq_repairs
-from muse_plugin.fairseq_repairs import interactive_lines, literal_settings
+from muse_plugin.fairseq_repairs import debug_log_level, interactive_lines, literal_settings
 from muse_plugin.fairseq_repairs.literal_settings import evaluate_literal
 
 
 def test_all_repairs_are_in_place_and_applying_again_does_nothing():
     fairseq_repairs.apply()  # modules of fairseq_cli may have been loaded by other tests since the import
     assert fairseq_repairs.apply() == []
-    names = [repair.name for repair in fairseq_repairs.REPAIRS]
-    assert len(set(names)) == len(names)
-    assert all(repair.why for repair in fairseq_repairs.REPAIRS)
+    reasons = [repair.why for repair in fairseq_repairs.REPAIRS]
+    assert len(set(reasons)) == len(reasons)
+    assert all(reasons)
 
 
 # ---- the last batch --------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ def test_command_loaded_later_is_repaired_by_applying_again(interactive, monkeyp
     monkeypatch.setitem(sys.modules, spec.name, again)
     spec.loader.exec_module(again)
     assert not hasattr(again.make_batches, "__wrapped__")
-    assert fairseq_repairs.apply() == ["interactive-lines"]
+    assert fairseq_repairs.apply() == [interactive_lines.REPAIR]
     assert again.make_batches.__wrapped__.__module__ == "__mp_main__"
     assert fairseq_repairs.apply() == []
 
@@ -424,7 +424,7 @@ def test_level_set_by_fairseq_is_taken_back_and_one_set_by_the_user_is_kept(root
     def configure(**settings):
         root_logger.handlers[:] = []
         logging.basicConfig(**settings)
-        return "debug-log-level" in fairseq_repairs.apply()
+        return debug_log_level.REPAIR in fairseq_repairs.apply()
 
     assert configure(level=logging.DEBUG)
     assert root_logger.level == logging.INFO
