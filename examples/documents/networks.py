@@ -25,8 +25,11 @@ def build(name: str, words: int, classes: int, **flags: object) -> nn.Module:
     task = SimpleNamespace(
         predicts="label",
         outputs=classes,
+        labels=[str(number) for number in range(classes)],
         pairs=False,
         vector_size=0,
+        max_words=None,
+        has_heads=None,
         loads_checkpoint=False,
         source_dictionary=dictionary,
         character_dictionary=None,

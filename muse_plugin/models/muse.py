@@ -7,6 +7,7 @@ Transformer and named sizes are in ``presets.py``.
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -378,6 +379,7 @@ class MuseModel(TransformerModelBase):
         """Called by the base class."""
         return MuseDecoder(cfg, tgt_dict, embed_tokens)
 
+    @wraps(TransformerModelBase.forward)  # criterions look at its arguments
     def forward(self, *args, **named):
         """Scores target words, see fairseq; names the flag where ``--compile-layers`` finds no compiler."""
         try:
