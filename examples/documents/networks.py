@@ -1,13 +1,11 @@
 """Networks without data: what ``parameters.py`` and ``speed.py`` build."""
 
 from argparse import Namespace
-from types import SimpleNamespace
 
-from fairseq.data import Dictionary
 from fairseq.models import build_model
 from torch import nn
 
-import muse_plugin  # noqa: F401  (registers the models)
+from muse_plugin.benchmark.systems import ModelFactory
 
 
 def build(name: str, words: int, classes: int, **flags: object) -> nn.Module:
@@ -19,21 +17,7 @@ def build(name: str, words: int, classes: int, **flags: object) -> nn.Module:
         classes: number of outputs.
         **flags: other than the defaults of the model.
     """
-    dictionary = Dictionary()
-    for number in range(words - dictionary.nspecial):
-        dictionary.add_symbol(f"w{number}")
-    task = SimpleNamespace(
-        predicts="label",
-        outputs=classes,
-        labels=[str(number) for number in range(classes)],
-        pairs=False,
-        vector_size=0,
-        max_words=None,
-        has_heads=None,
-        loads_checkpoint=False,
-        source_dictionary=dictionary,
-        character_dictionary=None,
-    )
+    task = ModelFactory(words).make_sentence_task(classes)
     model: nn.Module = build_model(Namespace(_name=name, arch=name, **flags), task)
     return model
 

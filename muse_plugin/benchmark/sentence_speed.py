@@ -8,7 +8,6 @@ import argparse
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import SimpleNamespace
 
 import torch
 from fairseq.models.transformer import TransformerConfig, TransformerEncoderBase
@@ -39,19 +38,8 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """The systems, from ids (B, T) and lengths (B,) to scores or states."""
-    dictionary = ModelFactory(args.vocabulary + 4).dictionary
-    task = SimpleNamespace(
-        predicts="label",
-        outputs=2,
-        labels=["0", "1"],
-        pairs=False,
-        vector_size=0,
-        max_words=None,
-        has_heads=None,
-        loads_checkpoint=False,
-        source_dictionary=dictionary,
-        character_dictionary=None,
-    )
+    task = ModelFactory(args.vocabulary + 4).make_sentence_task(2)
+    dictionary = task.source_dictionary
     sizes = {"word_embed_dim": args.embed_dim, "encoder_embed_dim": args.embed_dim}
     attention = {**sizes, "encoder_layers": args.layers, "encoder_attention_heads": args.heads}
     models: dict[str, nn.Module] = {}

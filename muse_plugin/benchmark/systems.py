@@ -63,6 +63,21 @@ class ModelFactory:
         self._task = Namespace(source_dictionary=self.dictionary, target_dictionary=self.dictionary)
         self._shares = share_all_embeddings
 
+    def make_sentence_task(self, classes: int) -> Namespace:
+        """All that a classifier of sentences asks of its task, see ``TaskOfSentences``; there are no data."""
+        return Namespace(
+            predicts="label",
+            outputs=classes,
+            labels=[str(number) for number in range(classes)],
+            pairs=False,
+            vector_size=0,
+            max_words=None,
+            has_heads=None,
+            loads_checkpoint=False,
+            source_dictionary=self.dictionary,
+            character_dictionary=None,
+        )
+
     def build(self, name: str, setting: str, **flags: Any) -> FairseqEncoderDecoderModel:
         """Builds a system.
 
