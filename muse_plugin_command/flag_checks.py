@@ -77,7 +77,24 @@ def check_target(path: Optional[Path], flag: str) -> None:
     """
     if path is not None and path.is_dir():
         raise IsADirectoryError(f"{flag} must name a file, but {path} is a folder; add a file name.")
-    if path is not None and not path.absolute().parent.is_dir():
+    if path is not None:
+        _check_parent(path, flag)
+
+
+def check_target_folder(path: Path, flag: str) -> None:
+    """Checks that a folder can be made, unless it is there.
+
+    Raises:
+        FileNotFoundError: if the folder above does not exist.
+        NotADirectoryError: if it is a file.
+    """
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{flag} must name a folder, but {path} is a file; name another.")
+    _check_parent(path, flag)
+
+
+def _check_parent(path: Path, flag: str) -> None:
+    if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"{flag} must lie in an existing folder, but {path.absolute().parent} does not exist; make it first."
         )

@@ -13,6 +13,7 @@ from typing import Any
 from muse_plugin.analysis.result import Result
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.results.figures import import_matplotlib
+from muse_plugin_command.flag_checks import check_target_folder
 
 REPORT_NAME = "report.html"
 NUMBERS_NAME = "numbers.json"
@@ -36,12 +37,7 @@ def check_output(folder: Path) -> None:
         FileNotFoundError: if the folder that it shall lie in does not exist.
         ImportError: if matplotlib is missing.
     """
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"--output must name a folder, but {folder} is a file; name another.")
-    if not folder.absolute().parent.is_dir():
-        raise FileNotFoundError(
-            f"--output must lie in an existing folder, but {folder.absolute().parent} does not exist; make it first."
-        )
+    check_target_folder(folder, "--output")
     import_matplotlib("analyze")
 
 

@@ -27,6 +27,7 @@ from muse_plugin.matching.vector_cache import (
     read_meta,
     write_meta,
 )
+from muse_plugin_command.flag_checks import check_target_folder
 
 _OURS = re.compile(rf"{META_NAME}|{VECTORS_NAME}|{IDS_NAME}|{LOCK_NAME}|{INDEX_PREFIX}.*|\..*\.[0-9a-f]{{8}}\.tmp")
 _WANTED = {
@@ -173,15 +174,9 @@ def check_folder(folder: Path) -> None:
         NotADirectoryError: if ``folder`` is a file.
         FileExistsError: if ``folder`` holds something else.
     """
+    check_target_folder(folder, "--output")
     if not folder.exists():
-        if not folder.absolute().parent.is_dir():
-            raise FileNotFoundError(
-                f"--output must lie in an existing folder, but {folder.absolute().parent} does not exist; make it "
-                "first."
-            )
         return
-    if not folder.is_dir():
-        raise NotADirectoryError(f"--output must name a folder, but {folder} is a file; name another.")
     foreign = sorted(path.name for path in folder.iterdir() if not _OURS.fullmatch(path.name))
     if foreign:
         raise FileExistsError(
