@@ -38,10 +38,12 @@ choose_size_training() { # sets training_flags and training_settings by the size
 }
 
 choose_bert_training() { # sets arch, model_flags, training_flags and training_settings for BERT
-  local rate=${LR:-2e-5} batch=${BATCH:-16} epochs=${EPOCHS:-3} pairs updates maximize=()
+  local rate=${LR:-2e-5} batch=${BATCH:-16} epochs=${EPOCHS:-3} record pairs updates maximize=()
   bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, with config.json, vocab.txt and model.safetensors}
   if [[ "$trial" == 1 ]]; then epochs=1; fi
-  pairs=$(python -c 'import json, sys; print(json.load(open(sys.argv[1], encoding="utf-8"))["splits"]["train"]["sentences"])' "$data/bin/text.json")
+  record=$data/bin/text_pipeline.json
+  if [[ ! -e "$record" ]]; then record=$data/bin/text.json; fi # of data that an earlier version prepared
+  pairs=$(python -c 'import json, sys; content = json.load(open(sys.argv[1], encoding="utf-8")); print(content.get("data", content)["splits"]["train"]["sentences"])' "$record")
   updates=$(((pairs + batch - 1) / batch))
   updates=$((updates * epochs))
   if [[ "$best" != loss ]]; then maximize=(--maximize-best-checkpoint-metric); fi

@@ -77,7 +77,7 @@ def main() -> int:
 
     args.output.mkdir(parents=True, exist_ok=True)
     if args.subwords != "bpe":
-        SentencePieces(pipeline.source_content).write_dictionary(args.output / DICTIONARY_NAME)
+        SentencePieces(pipeline.source.content).write_dictionary(args.output / DICTIONARY_NAME)
     with Pool(args.workers, initializer=_start_worker, initargs=(args.pipeline,)) as pool:
         for split, pairs in splits.items():
             encoded = pool.map(_encode, pairs, chunksize=500)

@@ -10,7 +10,9 @@ from pathlib import Path
 
 del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
 
-from muse_plugin.text.text_pipeline import LanguageSettings, TextPipeline  # noqa: E402
+from muse_plugin.text.text_pipeline import TextPipeline  # noqa: E402
+from muse_plugin.text.text_settings import TextSettings  # noqa: E402
+from muse_plugin.text.tokenizer import Tokenizer  # noqa: E402
 
 
 def make_pipeline(args: argparse.Namespace) -> TextPipeline:
@@ -21,8 +23,9 @@ def make_pipeline(args: argparse.Namespace) -> TextPipeline:
         ValueError: if it is no such file.
     """
     files = [args.subwords[0], args.subwords[-1]]
-    sides = [
-        LanguageSettings(
+    sides = []
+    for lang, file in zip(args.langs, files, strict=True):
+        settings = TextSettings(
             lang,
             normalize=args.normalize,
             tokenizer="none" if args.split else "moses",
@@ -30,10 +33,8 @@ def make_pipeline(args: argparse.Namespace) -> TextPipeline:
             lower_case=args.lower,
             subwords="sentencepiece" if file.suffix == ".model" else "subword-nmt",
         )
-        for lang, file in zip(args.langs, files, strict=True)
-    ]
-    contents = [file.read_bytes() for file in files]
-    return TextPipeline(sides[0], sides[1], contents[0], contents[1], (str(files[0]), str(files[1])))
+        sides.append(Tokenizer(settings, file.read_bytes(), str(file)))
+    return TextPipeline(*sides)
 
 
 def build_parser() -> argparse.ArgumentParser:

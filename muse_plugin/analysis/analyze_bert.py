@@ -67,14 +67,15 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     sizes = read_bert_sizes(args.bert_dir)
     rules, _ = choose_rules(args.bert_dir)
-    cutter = WordPieces(args.bert_dir / VOCABULARY_NAME, rules)
+    vocabulary = read_vocabulary(args.bert_dir / VOCABULARY_NAME)
+    cutter = WordPieces(vocabulary, rules)
     sentences = read_sentences(args.input, cutter, args.sentences, sizes.max_position_embeddings)
     if args.sentence > len(sentences):
         raise ValueError(
             f"--sentence must be the number of a sentence that is read, from 1 to {len(sentences)}, but got "
             f"{args.sentence}."
         )
-    ids = {piece: number for number, piece in enumerate(read_vocabulary(args.bert_dir / VOCABULARY_NAME))}
+    ids = {piece: number for number, piece in enumerate(vocabulary)}
     encoder = BertEncoder(sizes)
     load_bert_weights(encoder, args.bert_dir)
     reader = BertReader(encoder)

@@ -1,6 +1,6 @@
 """``muse-plugin predict``: raw text in, a label with probabilities, numbers or tags out, one line for each line.
 
-The checkpoint names the folder of its data, which holds the dictionaries and ``text.json``: how text became words (see
+The checkpoint names the folder of its data, which holds the dictionaries and how text became words (see
 ``text/text_settings.py``). New text is treated the same way. With ``--split`` the lines are those of prepared
 data, and the right answers stand beside the model's, for ``muse-plugin score-labels``.
 """
@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
@@ -32,16 +33,13 @@ from muse_plugin.inference.streaming import (
     run_until_stopped,
 )
 from muse_plugin.tasks.sentences.sentence_task import SentenceTask
-from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
-from muse_plugin.text.word_pieces import VOCABULARY_NAME
+from muse_plugin.text.text_settings import StoredText, find_sentence_settings, load_text_settings
+from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin_command.flag_checks import check_positive
 
 logger = logging.getLogger(__name__)
 
 BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input is a terminal
-# What of text.json decides about words.
-_TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese", "bpe")
 # Text of which more words than this share are unknown is probably not what the model was trained for.
 _SUSPICIOUS_SHARE = 0.5
 _ENOUGH_WORDS = 100
@@ -113,29 +111,20 @@ def _predict(args: argparse.Namespace) -> None:
 
 def _describe(args: argparse.Namespace, predictor: "Predictor") -> dict[str, Any]:
     """What the answers depend on, besides the text; the sizes of batches too, for the last bits of a number."""
-    task, settings = predictor.task, predictor.settings
-    assert settings is not None, "raw text"
+    task, tokenizer, text = predictor.task, predictor.tokenizer, predictor.text
+    assert text is not None, "raw text"
     symbols = [
         None if words is None else words.symbols for words in (task.source_dictionary, task.character_dictionary)
     ]
-    text = [getattr(settings, name) for name in _TEXT_SETTINGS]
-    vocabularies = (
-        []
-        if settings.vocabulary_folder is None
-        else [
-            fingerprint_file(settings.vocabulary_folder / name)
-            for name, is_used in ((VOCABULARY_NAME, settings.tokenizer == "wordpiece"), (CODES_NAME, settings.bpe))
-            if is_used
-        ]
-    )
-    data = json.dumps([symbols, task.labels, text, vocabularies]).encode()
+    subwords = hashlib.sha256(tokenizer.content).hexdigest()
+    data = json.dumps([symbols, task.labels, asdict(tokenizer.settings), subwords]).encode()
     return {
         "the command": "predict",
         "muse_plugin": __version__,
         "torch": str(torch.__version__),
         "the device": "GPU" if predictor.use_cuda else "CPU",
         "a checkpoint of": fingerprint_file(find_checkpoint(args.path)),
-        "dictionaries and text.json of": f"sha256 {hashlib.sha256(data).hexdigest()[:16]}",
+        f"dictionaries and {text.path.name} of": f"sha256 {hashlib.sha256(data).hexdigest()[:16]}",
         "--format": args.format,
         "--batch-size": args.batch_size,
         "--max-words": predictor.max_words,
@@ -172,13 +161,13 @@ class LoadedModel(NamedTuple):
     Attributes:
         model: the model, on the CPU.
         task: its task.
-        settings: how text becomes words; None if the data do not say, as those of fairseq-preprocess.
+        text: how text becomes words; None if the data do not say, as those of fairseq-preprocess.
         cfg: the model's own settings, as stored.
     """
 
     model: torch.nn.Module
     task: Any
-    settings: Optional[TextSettings]
+    text: Optional[StoredText]
     cfg: Any
 
 
@@ -205,18 +194,18 @@ def load_sentence_model(
             f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
         )
     folder = Path(state["cfg"]["task"]["data"])
-    settings = load_text_settings(folder) if needs_text or (folder / FILE_NAME).exists() else None
+    text = load_text_settings(folder)[0] if needs_text or find_sentence_settings(folder).exists() else None
     model, task = build_model(checkpoint, state, overrides, folder)
-    return LoadedModel(model, task, settings, state["cfg"]["model"])
+    return LoadedModel(model, task, text, state["cfg"]["model"])
 
 
 class Predictor:
-    """A sentence model with its task and the settings of its text.
+    """A sentence model with its task and the treatment of its text.
 
     Args:
         model: a sentence model.
         task: its task.
-        settings: how text becomes words; None if only prepared splits are answered.
+        text: how text becomes words; None if only prepared splits are answered.
         batch_size: most sentences in a batch.
         max_words: words read of a text; None for as many as in training, or all where every word gets a tag.
         cpu: if false, a GPU is used when there is one.
@@ -230,7 +219,7 @@ class Predictor:
         self,
         model: torch.nn.Module,
         task: Any,
-        settings: Optional[TextSettings],
+        text: Optional[StoredText],
         batch_size: int = 128,
         max_words: Optional[int] = None,
         cpu: bool = False,
@@ -238,7 +227,7 @@ class Predictor:
     ) -> None:
         self.model = model.eval()
         self.task = task
-        self.settings = settings
+        self.text = text
         self.batch_size = batch_size
         self.tags_words = task.predicts == "tags"
         self.max_words = max_words if self.tags_words else (max_words or task.cfg.max_words)
@@ -273,7 +262,19 @@ class Predictor:
             ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
         """
         loaded = load_sentence_model(path, data, needs_text)
-        return cls(loaded.model, loaded.task, loaded.settings, *options)
+        return cls(loaded.model, loaded.task, loaded.text, *options)
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer:
+        """What turns raw text into words; its subwords are read when it is first needed.
+
+        Raises:
+            FileNotFoundError: if the file of its subwords is missing.
+            ImportError: if a package is missing that it needs.
+            ValueError: if that file is damaged.
+        """
+        assert self.text is not None, "raw text"
+        return Tokenizer.load(self.text)
 
     def answer(self, lines: Sequence[str], first_line: int = 1) -> list[Answer]:
         """Answers raw lines, in their order.
@@ -302,8 +303,6 @@ class Predictor:
 
     def _read(self, line: str, number: int) -> list[list[str]]:
         """The words of each text of a line; nothing if it is blank."""
-        settings = self.settings
-        assert settings is not None, "raw text"
         wanted = 2 if self.task.pairs else 1
         parts = line.split("\t") if self.task.pairs else [line]
         if not line.strip():
@@ -315,7 +314,7 @@ class Predictor:
             )
         texts = []
         for part in parts:
-            words = settings.clean_words(part.split()) if self.tags_words else settings.split_words(part)
+            words = self.tokenizer.clean_words(part.split()) if self.tags_words else self.tokenizer.split(part)
             if not words:
                 if wanted == 1:
                     return []  # nothing but characters that cannot be seen
@@ -353,7 +352,7 @@ class Predictor:
 
     def count_words(self, words: Sequence[str]) -> None:
         """Counts words, and those that the dictionary does not have, for ``report_unknown_words``."""
-        dictionary, piece = self.task.source_dictionary, self.settings and self.settings.unknown_piece
+        dictionary, piece = self.task.source_dictionary, self.text and self.text.settings.unknown_piece
         self.words += len(words)
         self.unknown_words += sum(word == piece or dictionary.index(word) == dictionary.unk() for word in words)
 

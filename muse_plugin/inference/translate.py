@@ -26,7 +26,8 @@ from muse_plugin.inference.streaming import (
     resume,
     run_until_stopped,
 )
-from muse_plugin.text.text_pipeline import FILE_NAME, TextPipeline
+from muse_plugin.text.text_pipeline import TextPipeline
+from muse_plugin.text.text_settings import FILE_NAME
 
 logger = logging.getLogger(__name__)
 

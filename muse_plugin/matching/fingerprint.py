@@ -17,7 +17,6 @@ from torch import Tensor
 
 from muse_plugin.inference.predict import LoadedModel
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.text.byte_pair_encoding import CODES_NAME
 
 # Modules of a pair model that see vectors, not words; a model with others says so in an attribute ``scoring_modules``.
 _SCORING_MODULES = ("classifier", "matcher")
@@ -30,7 +29,6 @@ _TRAINING_FLAGS = (
     *("word_vectors", "freeze_word_vectors", "character_ngram_vectors"),
     *("bert_dir", "translation_checkpoint", "freeze_encoder"),
 )
-_TEXT_SETTINGS = ("lower_case", "tokenizer", "language", "strip_accents", "split_chinese")
 # Ways to compare heads all read the same vectors; the one that compares none reads others.
 _HEAD_MATCHES = ("element", "cosine", "bilinear")
 
@@ -39,7 +37,7 @@ def fingerprint_encoder(loaded: LoadedModel) -> str:
     """Describes an encoder in 64 hexadecimal digits; call it before the model is made faster for inference.
 
     Args:
-        loaded: the model, its task and settings.
+        loaded: the model, its task and the treatment of its text.
 
     Returns:
         SHA-256; pass it on to ``fingerprint_vectors``.
@@ -87,10 +85,12 @@ def _describe(loaded: LoadedModel) -> dict[str, Any]:
             for name, value in values.items()
             if name not in ignored and "dropout" not in name and _plain(value) != defaults[name]
         }
-    settings = loaded.settings
-    text: list[Any] = [getattr(settings, name) for name in _TEXT_SETTINGS]
-    if settings.bpe and settings.vocabulary_folder is not None:  # other codes make other words of the same dictionary
-        text.append(hashlib.sha256((settings.vocabulary_folder / CODES_NAME).read_bytes()).hexdigest())
+    settings = loaded.text.settings
+    # These names and this order are those of caches that were made before.
+    tokenizer = "wordpiece" if settings.subwords == "wordpiece" else settings.tokenizer
+    text: list[Any] = [settings.lower_case, tokenizer, settings.lang, settings.strip_accents, settings.split_chinese]
+    if settings.subwords not in ("none", "wordpiece"):  # other codes make other words of the same dictionary
+        text.append(hashlib.sha256(loaded.text.read_subwords()).hexdigest())
     return {"model": type(loaded.model).__name__, "flags": flags, "text": text}
 
 

@@ -76,7 +76,7 @@ class PairModel:
         """
         loaded = load_sentence_model(path, data)
         encoder = fingerprint_encoder(loaded)
-        return cls(Predictor(loaded.model, loaded.task, loaded.settings, batch_size, max_words, cpu), encoder)
+        return cls(Predictor(loaded.model, loaded.task, loaded.text, batch_size, max_words, cpu), encoder)
 
     @property
     def max_words(self) -> int:

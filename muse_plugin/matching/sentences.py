@@ -142,7 +142,7 @@ def read_words(
     read = []
     truncated = 0
     for sentence in sentences:
-        words = model.predictor.settings.split_words(sentence.text)
+        words = model.predictor.tokenizer.split(sentence.text)
         if not words:
             _refuse_blank(sentence)
         if model.predictor.is_too_long(words, sentence.line, refuse):

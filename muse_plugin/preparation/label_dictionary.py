@@ -13,7 +13,7 @@ from pathlib import Path
 from fairseq.data import Dictionary
 
 from muse_plugin.files.lines import clean_line
-from muse_plugin.text.text_settings import SPECIAL_SYMBOLS
+from muse_plugin.text import SPECIAL_SYMBOLS
 
 _FILLER = re.compile(r"madeupword\d{4}")  # fairseq's own names for empty rows of a dictionary
 

@@ -1,4 +1,4 @@
-"""From the examples of a file to words and checked labels: where text settings and the rules for labels meet."""
+"""From the examples of a file to words and checked labels: where tokenizer and the rules for labels meet."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from muse_plugin.preparation.corpus_formats import CorpusFormat, Example
 from muse_plugin.preparation.label_dictionary import check_label, check_number
 from muse_plugin.preparation.tag_sequences import check_bio
-from muse_plugin.text.text_settings import TextSettings
+from muse_plugin.text.tokenizer import Tokenizer
 
 
 class Sentence(NamedTuple):
@@ -29,7 +29,8 @@ class SentenceReader:
 
     Args:
         corpus_format: how the files are written.
-        settings: how text becomes words, and whether labels are numbers.
+        tokenizer: how text becomes words.
+        numbers: whether labels are numbers.
         check_tags: whether tags must be BIO.
         repair_tags: see ``tag_sequences.check_bio``.
         skip_empty: whether an example with an empty text is passed over; otherwise it is refused.
@@ -42,14 +43,15 @@ class SentenceReader:
     def __init__(
         self,
         corpus_format: CorpusFormat,
-        settings: TextSettings,
+        tokenizer: Tokenizer,
+        numbers: bool = False,
         check_tags: bool = False,
         repair_tags: bool = False,
         skip_empty: bool = False,
     ) -> None:
         self._format = corpus_format
-        self._settings = settings
-        self._check_label = check_number if settings.numbers else check_label
+        self._tokenizer = tokenizer
+        self._check_label = check_number if numbers else check_label
         self._check_tags = check_tags
         self._repair_tags = repair_tags
         self._skip_empty = skip_empty
@@ -86,8 +88,8 @@ class SentenceReader:
 
     def _split(self, example: Example) -> tuple[list[str], ...]:
         if example.words:
-            return (self._settings.clean_words(example.words),)
-        return tuple(map(self._settings.split_words, example.texts))
+            return (self._tokenizer.clean_words(example.words),)
+        return tuple(map(self._tokenizer.split, example.texts))
 
     def _check_labels(self, example: Example, path: Path) -> list[str]:
         pairs = zip(example.labels, example.lines, strict=True)

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_settings import FILE_NAME, load_text_settings
-from muse_plugin.text.word_pieces import VOCABULARY_NAME
+from muse_plugin.text.text_settings import EARLIER_NAME, FILE_NAME, SUBWORD_FILES, load_text_settings
 
 # What a data set may hold, whoever made it; a folder with anything else is never replaced.
 DATA_NAMES = frozenset(
     {
         *("input0", "input1", "label", "characters0", "characters1"),
-        *("word_vectors.txt", VOCABULARY_NAME, CODES_NAME, FILE_NAME, "preprocess.log"),
+        *("word_vectors.txt", "preprocess.log", FILE_NAME, EARLIER_NAME, *SUBWORD_FILES.values()),
     }
 )
 
@@ -36,13 +34,13 @@ def check_output(output: Path, arguments: Mapping[str, Any], overwrite: bool) ->
     if not names or overwrite:
         return
     try:
-        earlier = load_text_settings(output).arguments
+        _, earlier = load_text_settings(output)
     except (FileNotFoundError, ValueError) as error:
         raise FileExistsError(
             f"--output must name a new or an empty folder, but {output} holds {', '.join(names[:3])} and no "
             f"{FILE_NAME} that says how they were made; name another folder or give --overwrite."
         ) from error
-    differences = _describe_differences(earlier, arguments)
+    differences = _describe_differences(earlier.arguments, arguments)
     if differences:
         raise FileExistsError(
             f"--output must name a new folder or one made with the same settings, but {output} was made with others "

@@ -2,12 +2,11 @@
 
 import argparse
 import dataclasses
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -23,15 +22,17 @@ from muse_plugin.preparation.vocabulary import (
     Share,
     binarise,
     build_dictionary,
+    build_piece_dictionary,
     list_words,
     load_dictionary,
     measure_share,
 )
 from muse_plugin.preparation.word2vec import choose_settings, train_word_vectors
 from muse_plugin.pretrained.word_vectors import read_word_vectors, write_word_vectors
-from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_settings import TextSettings, save_text_settings
-from muse_plugin.text.word_pieces import VOCABULARY_NAME, build_piece_dictionary
+from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.text_settings import save_texts
+from muse_plugin.text.tokenizer import Tokenizer
+from muse_plugin.text.word_pieces import VOCABULARY_NAME, read_vocabulary
 
 
 def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
@@ -40,24 +41,6 @@ def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
     if args.valid:
         files.append(("valid", args.valid, "--valid"))
     return files + [(f"test{i or ''}", path, "--test") for i, path in enumerate(args.test)]
-
-
-def parse_part(text: str) -> Union[float, int]:
-    """Reads the value of ``--valid-from-train``.
-
-    Returns:
-        A share (float, between 0 and 1) or a number of sentences (int, at least 1).
-
-    Raises:
-        ValueError: if it is neither.
-    """
-    if re.fullmatch(r"[1-9][0-9]*", text):
-        return int(text)
-    if re.fullmatch(r"0?\.[0-9]+", text) and float(text) > 0:
-        return float(text)
-    raise ValueError(
-        f"--valid-from-train must be a share between 0 and 1, such as 0.1, or a number of sentences, but got {text!r}."
-    )
 
 
 class _Split(NamedTuple):
@@ -71,8 +54,9 @@ class Preparation:
     Args:
         args: the flags of the command, checked.
         corpus_format: how its files are written.
-        settings: of the data set; its splits and vocabulary are filled in at the end.
-        earlier: settings of the data set whose dictionaries are used, if there is one.
+        tokenizer: how text becomes words.
+        record: of the data set; its splits and vocabulary are filled in at the end.
+        earlier: the record of the data set whose dictionaries are used, if there is one.
         folder: an empty folder to fill.
     """
 
@@ -80,19 +64,18 @@ class Preparation:
         self,
         args: argparse.Namespace,
         corpus_format: CorpusFormat,
-        settings: TextSettings,
-        earlier: Optional[TextSettings],
+        tokenizer: Tokenizer,
+        record: DataRecord,
+        earlier: Optional[DataRecord],
         folder: Path,
     ) -> None:
         self.args = args
-        if args.bpe_codes:  # new text is cut with them, wherever the translation model is by then
-            shutil.copyfile(args.bpe_codes, folder / CODES_NAME)
-            settings = dataclasses.replace(settings, vocabulary_folder=folder)
-        self.settings = settings
+        self.tokenizer = tokenizer
+        self.record = record
         self.earlier = earlier
         self.folder = folder
         self.reader = SentenceReader(
-            corpus_format, settings, args.tags == "bio", args.bad_tags == "repair", args.empty == "skip"
+            corpus_format, tokenizer, args.numbers, args.tags == "bio", args.bad_tags == "repair", args.empty == "skip"
         )
         self.report: list[str] = []
 
@@ -119,11 +102,11 @@ class Preparation:
         elif self.args.word2vec:
             self._write_vectors(words, splits, *self._train_vectors(words, splits[0].files))
         shutil.rmtree(text_folder)
-        self._write_settings(words, splits)
+        self._save_settings(words, splits)
         return self.report
 
     def _write_text(self, folder: Path) -> list[SplitFiles]:
-        sides = range(2 if self.settings.pair else 1)
+        sides = range(2 if self.record.pair else 1)
         keys = (*(f"input{i}" for i in sides), "label", *(f"characters{i}" for i in sides if self.args.characters))
         splits = []
         for name, path, flag in list_files(self.args):
@@ -131,8 +114,7 @@ class Preparation:
             split.write(self.reader.read(path, flag))
             splits.append(split)
         if self.args.valid_from_train:
-            part = parse_part(self.args.valid_from_train)
-            splits.insert(1, splits[0].move_part("valid", part, self.args.seed))
+            splits.insert(1, splits[0].move_part("valid", self.args.valid_from_train, self.args.seed))
         if self.reader.skipped:
             self.report.append(f"skipped {self.reader.skipped:,} examples with an empty text")
         if self.reader.repaired:
@@ -142,7 +124,7 @@ class Preparation:
     def _write_labels(self, splits: list[SplitFiles]) -> None:
         folder = self.folder / "label"
         folder.mkdir()
-        if self.settings.numbers:
+        if self.record.numbers:
             for split in splits:
                 shutil.copyfile(split.path("label"), folder / f"{split.name}.label")
             values = [float(tokens[0]) for tokens in iterate_tokens(splits[0].path("label"))]
@@ -160,28 +142,26 @@ class Preparation:
         dictionary.save(str(folder / "dict.txt"))
         for split in splits:
             binarise(split.path("label"), dictionary, folder / split.name)
-        self.report.append(describe_labels({label: counts[label] for label in known}, self.settings.tags))
+        self.report.append(describe_labels({label: counts[label] for label in known}, self.record.tags))
 
     def _write_inputs(self, splits: list[_Split]) -> Dictionary:
         dictionary = self._choose_dictionary(splits)
         self._binarise("input", dictionary, [split.files for split in splits])
-        unknown_ids = {dictionary.unk(), dictionary.index(self.settings.unknown_piece or dictionary.unk_word)}
+        unknown_ids = {dictionary.unk(), dictionary.index(self.tokenizer.settings.unknown_piece or dictionary.unk_word)}
         unknown = {
             split.files.name: measure_share(split.counts.words, lambda word: dictionary.index(word) in unknown_ids)
             for split in splits
         }
         counts = {split.files.name: split.counts for split in splits}
-        self.report += describe_splits(counts, unknown, self.settings.pair)
+        self.report += describe_splits(counts, unknown, self.record.pair)
         self.report.append(f"vocabulary: {len(list_words(dictionary)):,} words, {len(dictionary):,} rows")
         return dictionary
 
     def _choose_dictionary(self, splits: list[_Split]) -> Dictionary:
         if self.earlier:
             return load_dictionary(self.args.dict_from / "input0" / "dict.txt")
-        if self.settings.tokenizer == "wordpiece":
-            source, copy = self.args.bert_dir / VOCABULARY_NAME, self.folder / VOCABULARY_NAME
-            shutil.copyfile(source, copy)  # new text is cut with it, wherever the model of BERT is by then
-            return build_piece_dictionary(copy)
+        if self.args.bert_dir:
+            return build_piece_dictionary(read_vocabulary(self.args.bert_dir / VOCABULARY_NAME))
         if self.args.dictionary:
             return load_dictionary(self.args.dictionary, "--dictionary")
         counted = splits if self.args.vocabulary_from == "all" else splits[:1]
@@ -197,7 +177,7 @@ class Preparation:
         self.report.append(f"characters: {len(list_words(dictionary)):,}, {len(dictionary):,} rows")
 
     def _binarise(self, kind: str, dictionary: Dictionary, splits: list[SplitFiles]) -> None:
-        for i in range(2 if self.settings.pair else 1):
+        for i in range(2 if self.record.pair else 1):
             key = f"{kind}{i}"
             (self.folder / key).mkdir()
             dictionary.save(str(self.folder / key / "dict.txt"))
@@ -231,7 +211,7 @@ class Preparation:
                 yield from iterate_tokens(path)
             for path in self.args.word2vec_text or ():
                 for _, line in iterate_lines(path, "--word2vec-text"):
-                    yield self.settings.split_words(line)
+                    yield self.tokenizer.split(line)
 
         settings = choose_settings(self.args)
         learned = train_word_vectors(iterate_texts, self.args.word2vec, settings)
@@ -258,8 +238,8 @@ class Preparation:
         }
         self.report += describe_coverage(shares, len(kept), len(vocabulary), vectors.shape[1])
 
-    def _write_settings(self, words: Dictionary, splits: list[_Split]) -> None:
-        source = VOCABULARY_NAME if self.settings.tokenizer == "wordpiece" else self.args.vocabulary_from
+    def _save_settings(self, words: Dictionary, splits: list[_Split]) -> None:
+        source = VOCABULARY_NAME if self.args.bert_dir else self.args.vocabulary_from
         if self.args.dictionary:
             source = self.args.dictionary.name
         vocabulary: dict[str, Any] = {
@@ -267,7 +247,7 @@ class Preparation:
             "size": len(words),
             "from": "earlier" if self.earlier else source,
         }
-        described: dict[str, dict[str, Union[int, str]]] = {
+        described = {
             split.files.name: {
                 "sentences": split.counts.sentences,
                 "words": split.counts.running,
@@ -275,5 +255,6 @@ class Preparation:
             }
             for split in splits
         }
-        settings = dataclasses.replace(self.settings, splits=described, vocabulary=vocabulary)
-        save_text_settings(settings, self.folder)
+        record = dataclasses.replace(self.record, splits=described, vocabulary=vocabulary)
+        # With its subwords: new text is cut with them, wherever the model that they are from is by then.
+        save_texts(self.folder, {"text": (self.tokenizer.settings, self.tokenizer.content)}, record)

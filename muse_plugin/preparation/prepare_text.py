@@ -1,8 +1,8 @@
 """``muse-plugin prepare-text``: labelled text in, the folder that fairseq's ``sentence_prediction`` task reads out.
 
 The folder holds ``input0`` (and ``input1`` for pairs), ``label`` and perhaps ``characters0`` (and ``characters1``),
-each with ``dict.txt`` and fairseq's binary files, as ``fairseq-preprocess --only-source`` makes them, and ``text.json``
-(see ``text_settings.py``); for word pieces also ``vocab.txt`` (see ``word_pieces.py``), for sub-words ``bpe.codes``.
+each with ``dict.txt`` and fairseq's binary files, as ``fairseq-preprocess --only-source`` makes them, and
+``text_pipeline.json`` with the file of its subwords (see ``text/text_settings.py``).
 Each example goes through ``corpus_formats.py``, ``labelled_sentences.py``, ``split_files.py`` and ``vocabulary.py``, in
 this order, and is never held in memory longer than that takes.
 """
@@ -16,11 +16,14 @@ from typing import Any
 from muse_plugin.files.lines import check_file
 from muse_plugin.preparation.corpus_formats import CorpusFormat, parse_format
 from muse_plugin.preparation.output_folder import build_folder, check_output
-from muse_plugin.preparation.preparation import Preparation, list_files, parse_part
+from muse_plugin.preparation.preparation import Preparation, list_files
+from muse_plugin.preparation.split_files import check_validation
 from muse_plugin.preparation.vocabulary import load_dictionary
 from muse_plugin.preparation.word2vec import choose_settings, import_word2vec
-from muse_plugin.text.text_settings import TextSettings, load_text_settings, read_codes
-from muse_plugin.text.word_pieces import VOCABULARY_NAME, PieceRules, choose_rules
+from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.text_settings import TextSettings, load_text_settings, make_sentence_settings
+from muse_plugin.text.tokenizer import Tokenizer
+from muse_plugin.text.word_pieces import VOCABULARY_NAME, choose_rules
 from muse_plugin_command.flags import prepare_text as flags
 
 # Flags that say where to, not what: the same data set results whatever they are.
@@ -43,37 +46,42 @@ def run(args: argparse.Namespace) -> int:
     """
     corpus_format = parse_format(args.format, args.header, args.conllu)
     _check_flags(args, corpus_format)
-    rules, report = _choose_pieces(args)
-    settings = TextSettings(
-        lower_case=rules.lower_case,
-        tokenizer=args.tokenizer,
-        language=args.language,
+    tokenizer, report = _make_tokenizer(args)
+    record = DataRecord(
         numbers=args.numbers,
         tags=corpus_format.tags,
         pair=corpus_format.sides == 2,
         characters=args.characters,
         format=args.format,
         arguments=_list_arguments(args),
-        strip_accents=rules.strip_accents,
-        split_chinese=rules.split_chinese,
-        bpe=args.bpe_codes is not None,
-        vocabulary_folder=args.bert_dir,
     )
-    earlier = _load_earlier(args.dict_from, settings) if args.dict_from else None
-    check_output(args.output, settings.arguments, args.overwrite)
+    earlier = _load_earlier(args.dict_from, tokenizer.settings, record) if args.dict_from else None
+    check_output(args.output, record.arguments, args.overwrite)
     with build_folder(args.output) as folder:
-        lines = Preparation(args, corpus_format, settings, earlier, folder).run()
+        lines = Preparation(args, corpus_format, tokenizer, record, earlier, folder).run()
     sys.stdout.write("\n".join([*report, *lines, f"written to {args.output}"]) + "\n")
     return 0
 
 
-def _choose_pieces(args: argparse.Namespace) -> tuple[PieceRules, list[str]]:
-    """How text is cased and cut, and what the report says of it."""
-    if args.tokenizer != "wordpiece":
-        return PieceRules(bool(args.lower_case), strip_accents=False, split_chinese=True), []
-    rules, source = choose_rules(args.bert_dir, args.lower_case)
-    casing = "uncased" if rules.lower_case else "cased"
-    return rules, [f"word pieces of {args.bert_dir / VOCABULARY_NAME}, {casing} as {source} has it"]
+def _make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, list[str]]:
+    """How text becomes words, and what the report says of it."""
+    if args.tokenizer == "wordpiece":
+        rules, source = choose_rules(args.bert_dir, args.lower_case)
+        settings = make_sentence_settings(args.language, "none", "wordpiece", **rules._asdict())
+        path = args.bert_dir / VOCABULARY_NAME
+        casing = "uncased" if rules.lower_case else "cased"
+        report = [f"word pieces of {path}, {casing} as {source} has it"]
+        return Tokenizer(settings, path.read_bytes(), str(path)), report
+    subwords, path, content = "none", None, b""
+    for kind, flag, given in (
+        ("subword-nmt", "--bpe-codes", args.bpe_codes),
+        ("sentencepiece", "--sentencepiece-model", args.sentencepiece_model),
+    ):
+        if given:
+            check_file(given, flag)
+            subwords, path, content = kind, given, given.read_bytes()
+    settings = make_sentence_settings(args.language, args.tokenizer, subwords, lower_case=bool(args.lower_case))
+    return Tokenizer(settings, content, str(path)), []
 
 
 def _list_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -92,22 +100,20 @@ def _list_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
-    if args.valid_from_train is not None:
-        parse_part(args.valid_from_train)
-        if args.valid:
-            raise ValueError(
-                f"validation sentences come from one place, but got --valid {args.valid} and --valid-from-train "
-                f"{args.valid_from_train}; drop one."
-            )
+    check_validation(args)
     for flag, value in (("--threshold", args.threshold), ("--max-words", args.max_words)):
         if value < 0:
             raise ValueError(f"{flag} must be at least 0, but got {value}; 0 keeps all words.")
     if not re.fullmatch(r"[a-z]{2,3}", args.language):
         raise ValueError(f"--language must be a code such as en, but got {args.language!r}.")
-    _check_word_pieces(args)
-    _check_dictionary(args)
+    _check_words(args)
     if corpus_format.tags:
-        cuts = {"--tokenizer": args.tokenizer != "none", "--bpe-codes": args.bpe_codes, "--numbers": args.numbers}
+        cuts = {
+            "--tokenizer": args.tokenizer != "none",
+            "--bpe-codes": args.bpe_codes,
+            "--sentencepiece-model": args.sentencepiece_model,
+            "--numbers": args.numbers,
+        }
         for flag, value in cuts.items():
             if value:
                 raise ValueError(
@@ -117,15 +123,10 @@ def _check_flags(args: argparse.Namespace, corpus_format: CorpusFormat) -> None:
         raise ValueError(f"--tags {args.tags} needs tagged words, but got --format {args.format}; use conll.")
     if args.bad_tags == "repair" and args.tags != "bio":
         raise ValueError(f"--bad-tags repair needs --tags bio, but got --tags {args.tags}; add or drop one.")
-    if args.dict_from:
-        if args.threshold or args.max_words or args.vocabulary_from != "train":
-            raise ValueError(
-                "with --dict-from nothing is counted, but got --threshold, --max-words or --vocabulary-from; drop them."
-            )
-        if args.dict_from.resolve() == args.output.resolve():
-            raise ValueError(
-                f"--dict-from and --output must be different folders, but both are {args.output}; name a new --output."
-            )
+    if args.dict_from and args.dict_from.resolve() == args.output.resolve():
+        raise ValueError(
+            f"--dict-from and --output must be different folders, but both are {args.output}; name a new --output."
+        )
     for _, path, flag in list_files(args):
         check_file(path, flag)
     if args.word_vectors:
@@ -153,71 +154,62 @@ def _check_word2vec(args: argparse.Namespace) -> None:
         check_file(path, "--word2vec-text")
 
 
-def _check_word_pieces(args: argparse.Namespace) -> None:
-    if args.tokenizer != "wordpiece":
-        if args.bert_dir:
-            raise ValueError(
-                f"--bert-dir is for word pieces, but got --tokenizer {args.tokenizer}; give --tokenizer wordpiece or "
-                "drop --bert-dir."
-            )
-        return
-    if not args.bert_dir:
+def _check_words(args: argparse.Namespace) -> None:
+    """Checks the flags that say what words are and which of them the dictionary has."""
+    if args.bert_dir and args.tokenizer != "wordpiece":
+        raise ValueError(
+            f"--bert-dir is for word pieces, but got --tokenizer {args.tokenizer}; give --tokenizer wordpiece or drop "
+            "--bert-dir."
+        )
+    if args.tokenizer == "wordpiece" and not args.bert_dir:
         raise ValueError(
             f"--tokenizer wordpiece needs the folder of a BERT model, which holds {VOCABULARY_NAME}, but --bert-dir is "
             "not given; add it."
         )
-    given = {
+    if args.bpe_codes and args.sentencepiece_model:
+        raise ValueError(
+            f"words are cut in one way, but got --bpe-codes {args.bpe_codes} and --sentencepiece-model "
+            f"{args.sentencepiece_model}; drop one."
+        )
+    counting = {
         "--threshold": args.threshold,
         "--max-words": args.max_words,
         "--vocabulary-from": args.vocabulary_from != "train",
-        "--dict-from": args.dict_from,
-        "--dictionary": args.dictionary,
-        "--bpe-codes": args.bpe_codes,
     }
-    contradicting = [flag for flag, value in given.items() if value]
-    if contradicting:
-        raise ValueError(
-            f"with --tokenizer wordpiece all entries of {VOCABULARY_NAME} are the dictionary and nothing is counted, "
-            f"but got {', '.join(contradicting)}; drop what contradicts it."
-        )
+    earlier = {"--dict-from": args.dict_from}
+    cutting = {"--bpe-codes": args.bpe_codes, "--sentencepiece-model": args.sentencepiece_model}
+    for given, rule, contradicting in (
+        (
+            args.bert_dir,
+            f"--tokenizer wordpiece all entries of {VOCABULARY_NAME} are the dictionary and",
+            counting | earlier | {"--dictionary": args.dictionary} | cutting,
+        ),
+        (args.dictionary, f"--dictionary the words of {args.dictionary} are the vocabulary and", counting | earlier),
+        (args.dict_from, "--dict-from", counting),
+    ):
+        flags_given = [flag for flag, value in contradicting.items() if value]
+        if given and flags_given:
+            raise ValueError(
+                f"with {rule} nothing is counted, but got {', '.join(flags_given)}; drop what contradicts it."
+            )
+    if args.dictionary:
+        load_dictionary(args.dictionary, "--dictionary")
 
 
-def _check_dictionary(args: argparse.Namespace) -> None:
-    if args.bpe_codes:
-        read_codes(args.bpe_codes)
-    if not args.dictionary:
-        return
-    load_dictionary(args.dictionary, "--dictionary")
-    given = {
-        "--threshold": args.threshold,
-        "--max-words": args.max_words,
-        "--vocabulary-from": args.vocabulary_from != "train",
-        "--dict-from": args.dict_from,
-    }
-    contradicting = [flag for flag, value in given.items() if value]
-    if contradicting:
-        raise ValueError(
-            f"with --dictionary the words of {args.dictionary} are the vocabulary and nothing is counted, but got "
-            f"{', '.join(contradicting)}; drop what contradicts it."
-        )
-
-
-def _load_earlier(folder: Path, settings: TextSettings) -> TextSettings:
-    earlier = load_text_settings(folder)
-    names = ["lower_case", "tokenizer", "bpe", "numbers", "tags"]
-    if "moses" in (earlier.tokenizer, settings.tokenizer):
-        names.append("language")
-    differences = [
-        f"{name} is {getattr(earlier, name)} there and {getattr(settings, name)} here"
-        for name in names
-        if getattr(earlier, name) != getattr(settings, name)
-    ]
+def _load_earlier(folder: Path, settings: TextSettings, record: DataRecord) -> DataRecord:
+    text, earlier = load_text_settings(folder)
+    names = ["lower_case", "tokenizer", "subwords"]
+    if "moses" in (text.settings.tokenizer, settings.tokenizer):
+        names.append("lang")
+    pairs = [(name, getattr(text.settings, name), getattr(settings, name)) for name in names]
+    pairs += [(name, getattr(earlier, name), getattr(record, name)) for name in ("numbers", "tags")]
+    differences = [f"{name} is {there} there and {here} here" for name, there, here in pairs if there != here]
     if differences:
         raise ValueError(
             f"--dict-from must name data whose words and labels were made alike, but {folder} has a vocabulary built "
             f"with another tokenisation or other labels ({'; '.join(differences)}); use the same flags."
         )
-    if settings.characters and not earlier.characters:
+    if record.characters and not earlier.characters:
         raise ValueError(
             f"--characters with --dict-from needs a dictionary of characters, but {folder} was prepared without "
             "--characters; prepare it again with it, or drop the flag here."

@@ -1,13 +1,12 @@
 """``muse-plugin prepare-translation``: parallel text in, the folder that ``fairseq-train`` and ``translate`` read out.
 
-The folder holds the dictionaries and binary files of ``fairseq-preprocess`` and the text pipeline (see
+The folder holds dictionaries and binary files as ``fairseq-preprocess`` makes them and the text pipeline (see
 ``text/text_pipeline.py``). Three passes lie between: raw lines to words, words to subwords that were learned on the
 training text alone, subwords to numbers. What each leaves lies in files, so that the text need not fit into memory;
 the number of its line goes with each pair, for messages.
 """
 
 import argparse
-import logging
 import re
 import shlex
 import shutil
@@ -21,17 +20,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from fairseq import options
-from fairseq.data import indexed_dataset
+from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from muse_plugin.files.lines import iterate_lines
 from muse_plugin.preparation.output_folder import build_folder, list_data
 from muse_plugin.preparation.parallel_map import map_in_order
-from muse_plugin.preparation.preparation import parse_part
-from muse_plugin.preparation.split_files import choose_part, divide_lines, iterate_tokens
-from muse_plugin.text.sentence_pieces import DICTIONARY_NAME, SentencePieces
-from muse_plugin.text.text_pipeline import FILE_NAME, LanguageSettings, TextPipeline, kind_of, learn_subwords
+from muse_plugin.preparation.split_files import (
+    check_validation,
+    choose_part,
+    count_tokens,
+    divide_lines,
+    iterate_tokens,
+)
+from muse_plugin.preparation.vocabulary import binarise, build_dictionary, build_piece_dictionary
+from muse_plugin.text.sentence_pieces import SentencePieces
+from muse_plugin.text.text_pipeline import TextPipeline, kind_of, learn_subwords, make_word_splitter
+from muse_plugin.text.text_settings import FILE_NAME, TextSettings
+from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin_command.flag_checks import check_positive
 
 TRAIN_TEXT = "train.tok"  # where the task with BPE-dropout looks for it
@@ -151,18 +157,12 @@ def _check_flags(args: argparse.Namespace) -> None:
         raise ValueError(
             "--aggressive-hyphens needs --tokenizer moses, but that is none; add the one or drop the other."
         )
-    if args.valid and args.valid_from_train:
+    check_validation(args)
+    if not args.valid and args.valid_from_train is None:
         raise ValueError(
-            f"validation sentences come from one place, but got --valid {args.valid} and --valid-from-train "
-            f"{args.valid_from_train}; drop one."
+            "training needs sentences to validate on, but neither --valid PREFIX nor --valid-from-train is given; "
+            "add one, such as --valid-from-train 1000."
         )
-    if not args.valid:
-        if not args.valid_from_train:
-            raise ValueError(
-                "training needs sentences to validate on, but neither --valid PREFIX nor --valid-from-train is given; "
-                "add one, such as --valid-from-train 1000."
-            )
-        parse_part(args.valid_from_train)
     if set(",:") & set(str(args.output.resolve())):
         raise ValueError(
             f"--output must have neither a comma nor a colon in its path, where fairseq would split it, but got "
@@ -209,14 +209,14 @@ class _Preparation:
         self.languages = (args.source_lang, args.target_lang)
         tokenizer = _choose_tokenizer(args)
         self.sides = [
-            LanguageSettings(
+            TextSettings(
                 lang,
-                args.normalize,
-                tokenizer,
-                args.aggressive_hyphens,
-                args.lower_case,
-                args.detokenize or tokenizer == "moses",
-                kind_of(self.subwords),
+                normalize=args.normalize,
+                tokenizer=tokenizer,
+                aggressive_hyphens=args.aggressive_hyphens,
+                lower_case=args.lower_case,
+                detokenize=args.detokenize or tokenizer == "moses",
+                subwords=kind_of(self.subwords),
             )
             for lang in self.languages
         ]
@@ -233,7 +233,7 @@ class _Preparation:
         pipeline = self._learn()
         pipeline.save(self.folder)
         counts = {split.name: self._write_subwords(split, pipeline) for split in self.splits}
-        self._binarise(pipeline, counts)
+        self._binarise(pipeline)
         if self.args.keep_train_text:
             self._save_train_text()
         for folder in (self.words, self.cut):
@@ -250,25 +250,22 @@ class _Preparation:
 
     def _divide_training(self) -> None:
         train = self.splits[0]
-        part = parse_part(self.args.valid_from_train)
-        total = sum(1 for _ in iterate_tokens(self.words / f"train.{_LINE_NUMBERS}"))
-        chosen = choose_part(total, part, self.args.seed, self.args.train)
+        numbers = self.words / f"train.{_LINE_NUMBERS}"
+        chosen = choose_part(numbers, self.args.valid_from_train, self.args.seed, self.args.train)
         for end in (*self.languages, _LINE_NUMBERS):
             divide_lines(self.words / f"train.{end}", self.words / f"valid.{end}", chosen)
         self.splits.insert(1, train._replace(name="valid"))
 
     def _learn(self) -> TextPipeline:
-        texts = [self.words / f"train.{lang}" for lang in self.languages]
-        groups = [[path] for path in texts] if self.args.separate else [texts]
         contents = [
             learn_subwords(self.subwords, chain.from_iterable(map(iterate_tokens, group)), self.size)
-            for group in groups
+            for group in self._group_training_files(self.words)
         ]
-        return TextPipeline(self.sides[0], self.sides[1], contents[0], contents[-1])
+        return TextPipeline(Tokenizer(self.sides[0], contents[0]), Tokenizer(self.sides[1], contents[-1]))
 
     def _write_subwords(self, split: Split, pipeline: TextPipeline) -> Count:
         most = self.args.max_length
-        make_work = partial(_start_subwords, self.sides, (pipeline.source_content, pipeline.target_content))
+        make_work = partial(_start_subwords, self.sides, (pipeline.source.content, pipeline.target.content))
         pairs = map_in_order(make_work, self._read(self.words / split.name), self.args.workers)
         pairs = self._keep(split, pairs, "empty", "a line must hold a sentence of characters that subwords know", bool)
         rule = f"a sentence must have at most {most:,} tokens (--max-length)"
@@ -319,28 +316,25 @@ class _Preparation:
         ):
             yield Pair(int(number[0]), " ".join(source), " ".join(target))
 
-    def _binarise(self, pipeline: TextPipeline, counts: dict[str, Count]) -> None:
-        tests = [str(self.cut / split.name) for split in self.splits if split.flag == "--test"]
-        words = ["--source-lang", self.languages[0], "--target-lang", self.languages[1], "--destdir", str(self.folder)]
-        words += ["--trainpref", str(self.cut / "train"), "--validpref", str(self.cut / "valid")]
-        words += ["--testpref", ",".join(tests)] if tests else []
-        words += ["--workers", str(self.args.workers)]
-        if not self.args.separate:
-            words.append("--joined-dictionary")
-        if self.sides[0].subwords == "sentencepiece":
-            contents = {"--srcdict": pipeline.source_content, "--tgtdict": pipeline.target_content}
-            for flag, content in list(contents.items())[: 2 if self.args.separate else 1]:
-                path = self.cut / f"{flag[2:]}.{DICTIONARY_NAME}"
-                SentencePieces(content).write_dictionary(path)
-                words += [flag, str(path)]
-        _preprocess(words)
-        (self.folder / "preprocess.log").unlink()  # it names files that are gone
+    def _binarise(self, pipeline: TextPipeline) -> None:
         pair = "-".join(self.languages)
-        for split in self.splits:
-            for lang in self.languages:
+        for lang, dictionary in zip(self.languages, self._make_dictionaries(pipeline), strict=True):
+            dictionary.save(str(self.folder / f"dict.{lang}.txt"))
+            for split in self.splits:
                 prefix = self.folder / f"{split.name}.{pair}.{lang}"
-                size = len(indexed_dataset.MMapIndexedDataset(str(prefix)))
-                assert size == counts[split.name].pairs, f"{prefix} has {size} sentences"
+                binarise(self.cut / f"{split.name}.{lang}", dictionary, prefix)
+
+    def _make_dictionaries(self, pipeline: TextPipeline) -> tuple[Dictionary, Dictionary]:
+        if self.sides[0].subwords == "sentencepiece":
+            made = [build_piece_dictionary(SentencePieces(side.content).list_pieces()) for side in pipeline]
+        else:
+            made = [build_dictionary(count_tokens(group)) for group in self._group_training_files(self.cut)]
+        return made[0], made[-1]
+
+    def _group_training_files(self, folder: Path) -> list[list[Path]]:
+        """The files that one set of subwords and one dictionary are made from: both together, or each by itself."""
+        paths = [folder / f"train.{lang}" for lang in self.languages]
+        return [[path] for path in paths] if self.args.separate else [paths]
 
     def _save_train_text(self) -> None:
         pairs = self._read(self.words / "train")
@@ -378,32 +372,11 @@ class _Preparation:
         return lines
 
 
-def _start_words(sides: Sequence[LanguageSettings]) -> Callable[[Pair], Pair]:
-    source, target = (side.make_words() for side in sides)
+def _start_words(sides: Sequence[TextSettings]) -> Callable[[Pair], Pair]:
+    source, target = (make_word_splitter(side).split for side in sides)
     return lambda pair: Pair(pair.line, " ".join(source(pair.source)), " ".join(target(pair.target)))
 
 
-def _start_subwords(sides: Sequence[LanguageSettings], contents: tuple[bytes, bytes]) -> Callable[[Pair], Pair]:
-    pieces = [side.make_pieces(content, "the subwords") for side, content in zip(sides, contents, strict=True)]
-
-    def cut(pair: Pair) -> Pair:
-        texts = zip(pieces, (pair.source, pair.target), strict=True)
-        source, target = (text if made is None else " ".join(made.split(text.split())) for made, text in texts)
-        return Pair(pair.line, source, target)
-
-    return cut
-
-
-def _preprocess(words: list[str]) -> None:
-    """Runs ``fairseq-preprocess`` in this process, without its messages."""
-    from fairseq_cli import preprocess
-
-    level, handlers = preprocess.logger.level, list(preprocess.logger.handlers)
-    preprocess.logger.setLevel(logging.WARNING)
-    try:
-        preprocess.main(options.get_preprocessing_parser().parse_args(words))
-    finally:
-        preprocess.logger.setLevel(level)
-        for handler in set(preprocess.logger.handlers) - set(handlers):
-            preprocess.logger.removeHandler(handler)
-            handler.close()
+def _start_subwords(sides: Sequence[TextSettings], contents: tuple[bytes, bytes]) -> Callable[[Pair], Pair]:
+    source, target = (Tokenizer(side, content).cut for side, content in zip(sides, contents, strict=True))
+    return lambda pair: Pair(pair.line, " ".join(source(pair.source.split())), " ".join(target(pair.target.split())))

@@ -1,14 +1,24 @@
 """The words and labels of each split as plain text, one sentence a line: what is counted and then binarised."""
 
+import argparse
 import contextlib
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Union
 
 from muse_plugin.preparation.labelled_sentences import Sentence
-from muse_plugin.text.text_settings import split_characters
+from muse_plugin.text.sentence_pieces import SPACE_MARK
+
+
+def split_characters(words: Iterable[str]) -> list[str]:
+    """Spells words: their characters, with a token U+2581 between words; ``ab c`` gives ``a b U+2581 c``.
+
+    A U+2581 within a word becomes ``_``.
+    """
+    return list(SPACE_MARK.join(word.replace(SPACE_MARK, "_") for word in words))
 
 
 class SplitFiles:
@@ -55,29 +65,25 @@ class SplitFiles:
                 for label, line in zip(sentence.labels, sentence.lines, strict=True):
                     self.first_lines.setdefault(label, line)
 
-    def count_sentences(self) -> int:
-        """Returns the number of sentences."""
-        return sum(1 for _ in iterate_tokens(self.path("label")))
-
-    def move_part(self, name: str, share_or_count: Union[float, int], seed: int) -> "SplitFiles":
+    def move_part(self, name: str, part: str, seed: int) -> "SplitFiles":
         """Moves random sentences to a split of their own; both parts keep the order of the file.
 
         Args:
             name: of the new split.
-            share_or_count: how many: a share of the sentences (float, rounded, at least one) or their number (int).
+            part: how many, as ``choose_part`` has it.
             seed: the same one chooses the same sentences.
 
         Raises:
             ValueError: if no sentence would be left here.
         """
-        chosen = choose_part(self.count_sentences(), share_or_count, seed, self.source)
-        part = SplitFiles(self.folder, name, self.source, self.keys)
-        part.first_lines = self.first_lines  # of the same file: a label that only the part has is first met there
+        chosen = choose_part(self.path("label"), part, seed, self.source)
+        moved = SplitFiles(self.folder, name, self.source, self.keys)
         for key in self.keys:
-            divide_lines(self.path(key), part.path(key), chosen)
-        kept = {label for labels in iterate_tokens(part.path("label")) for label in labels}
-        part.first_lines = {label: line for label, line in self.first_lines.items() if label in kept}
-        return part
+            divide_lines(self.path(key), moved.path(key), chosen)
+        kept = {label for labels in iterate_tokens(moved.path("label")) for label in labels}
+        # of the same file: a label that only the part has is first met there
+        moved.first_lines = {label: line for label, line in self.first_lines.items() if label in kept}
+        return moved
 
 
 class Counts(NamedTuple):
@@ -129,12 +135,37 @@ def iterate_tokens(path: Path) -> Iterator[list[str]]:
             yield line.split()
 
 
-def choose_part(total: int, share_or_count: Union[float, int], seed: int, source: Path) -> set[int]:
+def check_validation(args: argparse.Namespace) -> None:
+    """Checks the flags that say what is validated on.
+
+    Raises:
+        ValueError: if there are two, or ``--valid-from-train`` is no part.
+    """
+    if args.valid_from_train is not None:
+        _parse_part(args.valid_from_train)
+        if args.valid:
+            raise ValueError(
+                f"validation sentences come from one place, but got --valid {args.valid} and --valid-from-train "
+                f"{args.valid_from_train}; drop one."
+            )
+
+
+def _parse_part(part: str) -> Union[float, int]:
+    if re.fullmatch(r"[1-9][0-9]*", part):
+        return int(part)
+    if re.fullmatch(r"0?\.[0-9]+", part) and float(part) > 0:
+        return float(part)
+    raise ValueError(
+        f"--valid-from-train must be a share between 0 and 1, such as 0.1, or a number of sentences, but got {part!r}."
+    )
+
+
+def choose_part(lines: Path, part: str, seed: int, source: Path) -> set[int]:
     """Chooses sentences for validation at random.
 
     Args:
-        total: number of sentences.
-        share_or_count: how many: a share (float, rounded, at least one) or their number (int).
+        lines: a file with a line for each sentence.
+        part: how many, the value of ``--valid-from-train``: a share (rounded, at least one) or their number.
         seed: the same one chooses the same.
         source: where they are from, for the message.
 
@@ -144,6 +175,8 @@ def choose_part(total: int, share_or_count: Union[float, int], seed: int, source
     Raises:
         ValueError: if none would be left for training.
     """
+    total = sum(1 for _ in iterate_tokens(lines))
+    share_or_count = _parse_part(part)
     count = max(1, round(total * share_or_count)) if isinstance(share_or_count, float) else share_or_count
     if count >= total:
         raise ValueError(

@@ -5,7 +5,7 @@ points, filled up to a multiple of eight.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +28,14 @@ def build_dictionary(counts: Mapping[str, int], threshold: int = 0, max_words: i
         dictionary.add_symbol(token, n=count)
     size = max_words + dictionary.nspecial if max_words else -1
     dictionary.finalize(threshold=threshold, nwords=size, padding_factor=8)
+    return dictionary
+
+
+def build_piece_dictionary(pieces: Iterable[str]) -> Dictionary:
+    """Makes the dictionary of a whole vocabulary in its order: the id of entry ``i`` is ``i + 4``."""
+    dictionary = Dictionary()
+    for piece in pieces:
+        dictionary.add_symbol(piece)
     return dictionary
 
 

@@ -5,14 +5,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.text import SPECIAL_SYMBOLS
 
 SPACE_MARK = "\u2581"  # stands for the space before a word
 MODEL_NAME = "sentencepiece.model"
 MODEL_TYPES = ("unigram", "bpe")
 DICTIONARY_NAME = "pieces.txt"
 MOST_SENTENCES = 5_000_000  # of a larger text a model is learned on so many, chosen at random: they fit into memory
-
-_SPECIAL = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 
 
 class SentencePieces:
@@ -28,12 +27,8 @@ class SentencePieces:
     """
 
     def __init__(self, model: bytes, where: str = "the given SentencePiece model") -> None:
-        try:
-            from sentencepiece import SentencePieceProcessor
-        except ImportError as error:
-            raise ImportError(
-                "SentencePiece needs the package sentencepiece, which is missing; run 'pip install sentencepiece'."
-            ) from error
+        from sentencepiece import SentencePieceProcessor
+
         self._processor = SentencePieceProcessor()
         try:
             loaded = bool(model) and self._processor.LoadFromSerializedProto(model)
@@ -51,7 +46,7 @@ class SentencePieces:
         """
         pieces: list[str] = []
         for piece in self._processor.EncodeAsPieces(" ".join(words)):
-            pieces.extend(piece if piece in _SPECIAL else (piece,))
+            pieces.extend(piece if piece in SPECIAL_SYMBOLS else (piece,))
         return pieces
 
     def list_pieces(self) -> list[str]:
@@ -88,12 +83,8 @@ def learn_pieces(lines: Iterable[str], size: int, model_type: str = "unigram") -
         ImportError: if the package sentencepiece is missing.
         ValueError: if ``size`` or ``model_type`` is out of range or the text is too small to learn from.
     """
-    try:
-        from sentencepiece import SentencePieceTrainer
-    except ImportError as error:
-        raise ImportError(
-            "SentencePiece needs the package sentencepiece, which is missing; run 'pip install sentencepiece'."
-        ) from error
+    from sentencepiece import SentencePieceTrainer
+
     if size < 1 or model_type not in MODEL_TYPES:
         raise ValueError(
             f"a SentencePiece model must have at least 1 piece and be one of {', '.join(MODEL_TYPES)}, but got {size} "

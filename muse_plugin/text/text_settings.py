@@ -1,232 +1,294 @@
-"""How raw text became the words of a data set, stored beside it as ``text.json`` and applied again to new text.
+"""How raw text became tokens, kept beside data and checkpoints: the settings of each text, and their file.
 
-The steps for a line: clean it (white space of every kind is a space, control characters are, too, invisible format
-characters vanish), split it at spaces or tokenise it with Moses' rules, lower-case it on request, and make harmless
-what would read as a special symbol of a dictionary. The rule for the last: ``<s>``, ``</s>``, ``<pad>`` and ``<mask>``
-in a text are written ``&lt;s&gt;`` and so on, ordinary words; ``<unk>`` stays and is what it says, an unknown word.
-Word pieces are a way of their own: BERT's (see ``word_pieces.py``), with the vocabulary beside ``text.json``. Byte-pair
-encoding comes last, with the codes beside ``text.json``; Moses' words are then those of translation, escaped.
+``text_pipeline.json`` of version 4 holds ``texts``, which are the ``source`` and the ``target`` of translation or the
+one ``text`` of sentence models. Each has the fields of ``TextSettings`` and, if there are subwords, their ``file`` with
+its ``sha256``. Sentence models' data have their record in ``data``.
+
+Earlier versions are still read: ``text_pipeline.json`` of version 1 (joint byte-pair encoding, and the case as the only
+setting) and 2 (translation), ``text.json`` of versions 1 to 3 (sentence models).
 """
 
-import functools
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.json_objects import check_faults, find_faults, read_settings
-from muse_plugin.files.lines import clean_line
-from muse_plugin.text.byte_pair_encoding import CODES_NAME, BytePairEncoding
-from muse_plugin.text.moses_words import HARMLESS, MosesWords
-from muse_plugin.text.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME, PieceRules, WordPieces
+from muse_plugin.files.json_objects import FileName, Kind, check_faults, find_faults, read_settings
+from muse_plugin.text.byte_pair_encoding import CODES_NAME
+from muse_plugin.text.data_record import RECORD_KINDS, DataRecord, find_inner_faults
+from muse_plugin.text.sentence_pieces import MODEL_NAME
+from muse_plugin.text.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME
 
-FILE_NAME = "text.json"
-TOKENIZERS = ("none", "moses", "wordpiece")
-# Version 2 adds word pieces, version 3 byte-pair encoding; a file is of the lowest that can say what it has to.
-FORMAT_VERSIONS = {1: ("none", "moses"), 2: TOKENIZERS, 3: TOKENIZERS}
-SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-WORD_BOUNDARY = "\u2581"  # stands between the characters of one word and those of the next
+FILE_NAME = "text_pipeline.json"
+EARLIER_NAME = "text.json"
+FORMAT_VERSION = 4  # above that of either file before they became one
+TOKENIZERS = ("none", "moses")
+SUBWORD_FILES = {"subword-nmt": CODES_NAME, "sentencepiece": MODEL_NAME, "wordpiece": VOCABULARY_NAME}
+SUBWORDS = ("none", *SUBWORD_FILES)
 
-_SPLIT_FIELDS: dict[str, type] = {"sentences": int, "words": int, "file": str}
-_PIECE_FIELDS = ("strip_accents", "split_chinese")
-_NOT_STORED = {  # by version
-    1: ("vocabulary_folder", *_PIECE_FIELDS, "bpe"),
-    2: ("vocabulary_folder", "bpe"),
-    3: ("vocabulary_folder",),
+_LARGEST_SUBWORDS = 1 << 28  # bytes; larger files are none of ours: a model of SentencePiece has a few megabytes
+_FILE_KINDS = {"subword-nmt": "BPE codes", "sentencepiece": "SentencePiece pieces", "wordpiece": "word pieces"}
+_NOT_IN_VERSION_2 = ("escape", "strip_accents", "split_chinese")
+_JOINT_KINDS: dict[str, Kind] = {  # of version 1
+    **{"source_lang": str, "target_lang": str, "lower_case": bool},
+    **{"bpe_codes": FileName, "bpe_codes_sha256": str, "bpe_merges": int},
 }
-_VOCABULARY_FIELDS: dict[str, type] = {"threshold": int, "size": int, "from": str}
-_WAY_OUT = "copy it again or prepare the data again"
-
-
-@functools.cache
-def _load_moses(language: str, for_translation: bool) -> Callable[[str], list[str]]:
-    try:
-        from sacremoses import MosesTokenizer
-    except ImportError as error:
-        raise ImportError(
-            "--tokenizer moses needs the package sacremoses, which is missing; run 'pip install sacremoses'."
-        ) from error
-    if for_translation:
-        return MosesWords(language, lower_case=False)
-    # Unescaped, "'s" and "&" stay what they are in tables of pretrained vectors.
-    return functools.partial(MosesTokenizer(lang=language).tokenize, escape=False)
-
-
-def split_characters(words: Iterable[str]) -> list[str]:
-    """Spells words: their characters, with a token U+2581 between words; ``ab c`` gives ``a b U+2581 c``.
-
-    A U+2581 within a word becomes ``_``.
-    """
-    characters: list[str] = []
-    for i, word in enumerate(words):
-        if i:
-            characters.append(WORD_BOUNDARY)
-        characters.extend(word.replace(WORD_BOUNDARY, "_"))
-    return characters
+_WAY_OUT = "copy it again from the folder of the training data"
 
 
 @dataclass(frozen=True)
 class TextSettings:
-    """The settings of one prepared data set.
+    """What is done to a text. Word pieces follow rules of BERT's own: only the case and the last two settings count.
 
     Attributes:
-        lower_case: whether words are lower-cased.
-        tokenizer: ``none`` (split at white space), ``moses`` or ``wordpiece``.
-        language: two-letter code that selects Moses' rules.
-        numbers: whether labels are numbers in ``label/SPLIT.label``.
-        tags: whether each word has a label.
-        pair: whether there is a second text, ``input1``.
-        characters: whether there are ``characters0`` and, for pairs, ``characters1``.
-        format: the value of ``--format``.
-        splits: for each split its ``sentences`` and ``words`` (of both texts) and the name of the ``file`` it is from.
-        vocabulary: ``threshold``, ``size`` of the dictionary with its special symbols, and what it was counted
-            ``from``: ``train``, ``all``, ``earlier`` (taken from an earlier data set), ``vocab.txt`` (word pieces)
-            or the name of ``--dictionary``.
-        arguments: all flags that the result depends on, as they were given.
+        lang: two-letter code; it selects Moses' rules, e.g. its abbreviations.
+        normalize: whether Moses' punctuation normalisation comes first.
+        tokenizer: ``moses``, or ``none`` for text that is split at spaces: tokenised already, or for SentencePiece.
+        aggressive_hyphens: whether Moses splits words at hyphens (``@-@``).
+        escape: whether Moses writes ``&amp;`` for ``&`` and the like.
+        lower_case: whether the words are lower-cased; the case is not restored.
+        detokenize: whether decoded words are joined by Moses' rules, or by spaces.
+        subwords: ``none``, ``subword-nmt``, ``sentencepiece`` or ``wordpiece``.
         strip_accents: whether accents are taken off before a text is cut into word pieces.
         split_chinese: whether each Chinese character is a word before a text is cut into word pieces.
-        bpe: whether words are cut into sub-words by byte-pair encoding.
-        vocabulary_folder: where ``vocab.txt`` (word pieces) or ``bpe.codes`` lies; the folder that the settings were
-            loaded from.
 
     Raises:
-        ValueError: if ``tokenizer`` is unknown.
+        ValueError: if a setting is none of these.
     """
 
-    lower_case: bool
-    tokenizer: str
-    language: str
-    numbers: bool = False
-    tags: bool = False
-    pair: bool = False
-    characters: bool = False
-    format: str = "label-tab-text"
-    splits: Mapping[str, Mapping[str, Union[int, str]]] = field(default_factory=dict)
-    vocabulary: Mapping[str, Union[int, str]] = field(default_factory=dict)
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    lang: str
+    normalize: bool = True
+    tokenizer: str = "moses"
+    aggressive_hyphens: bool = False
+    escape: bool = True
+    lower_case: bool = False
+    detokenize: bool = True
+    subwords: str = "subword-nmt"
     strip_accents: bool = False
     split_chinese: bool = True
-    bpe: bool = False
-    vocabulary_folder: Optional[Path] = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.tokenizer not in TOKENIZERS:
-            raise ValueError(
-                f"the tokenizer must be one of {', '.join(TOKENIZERS)}, but got {self.tokenizer!r}; choose one."
-            )
+        for name, choices in (("tokenizer", TOKENIZERS), ("subwords", SUBWORDS)):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"the setting '{name}' of a text pipeline must be one of {', '.join(choices)}, but got "
+                    f"{getattr(self, name)!r}; choose one."
+                )
 
     @property
     def unknown_piece(self) -> Optional[str]:
         """What an unknown word is cut into: a word of the dictionary; None if there are no word pieces."""
-        return UNKNOWN_PIECE if self.tokenizer == "wordpiece" else None
+        return UNKNOWN_PIECE if self.subwords == "wordpiece" else None
 
-    @functools.cached_property
-    def _word_pieces(self) -> WordPieces:
-        rules = PieceRules(self.lower_case, self.strip_accents, self.split_chinese)
-        return WordPieces(self._locate("word pieces", VOCABULARY_NAME), rules)
 
-    @functools.cached_property
-    def _byte_pair_encoding(self) -> BytePairEncoding:
-        return read_codes(self._locate("sub-words", CODES_NAME))
+def make_sentence_settings(lang: str, tokenizer: str, subwords: str, **others: bool) -> TextSettings:
+    """The settings of a text for sentence models.
 
-    def _locate(self, what: str, name: str) -> Path:
-        if self.vocabulary_folder is None:
-            raise ValueError(
-                f"{what} need the folder of {name}, but these settings have none; load them from the folder of the "
-                "data, or give vocabulary_folder."
-            )
-        return self.vocabulary_folder / name
+    Moses' words are as in translation if subwords follow. They are neither normalised nor escaped otherwise, so that
+    ``'s`` and ``&`` stay what they are in tables of pretrained vectors.
+    """
+    moses = tokenizer == "moses"
+    as_in_translation = moses and subwords != "none"
+    return TextSettings(
+        lang,
+        normalize=as_in_translation,
+        tokenizer=tokenizer,
+        escape=as_in_translation,
+        detokenize=moses,
+        subwords=subwords,
+        **others,
+    )
 
-    def split_words(self, line: str) -> list[str]:
-        """Returns the words of a raw text as the data set has them; an empty list if there is nothing but space.
+
+class StoredText(NamedTuple):
+    """A text as a file describes it.
+
+    Attributes:
+        settings: what is done to it.
+        path: the file.
+        file: name of the file of the subwords, in the same folder; nothing without subwords.
+        sha256: of that file; nothing if an earlier version did not keep it.
+    """
+
+    settings: TextSettings
+    path: Path = Path()
+    file: str = ""
+    sha256: str = ""
+
+    def read_subwords(self) -> bytes:
+        """Reads the file of the subwords; nothing without subwords.
 
         Raises:
-            ImportError: if a package is missing: of the tokenizer ``moses`` or ``wordpiece``, of byte-pair encoding.
-            FileNotFoundError: if the vocabulary of word pieces or the codes of byte-pair encoding are missing.
-            ValueError: if either is damaged.
+            FileNotFoundError: if it is missing.
+            ValueError: if it is another file, or too large.
         """
-        if self.tokenizer == "wordpiece":
-            return self._word_pieces.split(line)
-        line = clean_line(line)
-        if self.tokenizer == "moses":
-            # Once more, in case the tokeniser's output has white space within a token.
-            line = clean_line(" ".join(_load_moses(self.language, self.bpe)(line)))
-        words = [self._finish(word) for word in line.split()]
-        return self._byte_pair_encoding.split(words) if self.bpe else words
-
-    def clean_words(self, words: Iterable[str]) -> list[str]:
-        """Returns as many words as given, for text whose words are given one by one, as those with tags are.
-
-        White space within a word becomes ``_``; a word of nothing but white space and invisible characters becomes
-        U+FFFD. Nothing is tokenised.
-        """
-        return [self._finish(clean_line(word).replace(" ", "_") or "\N{REPLACEMENT CHARACTER}") for word in words]
-
-    def _finish(self, word: str) -> str:
-        if self.lower_case:
-            word = word.lower()
-        return HARMLESS.get(word, word)
+        if not self.file:
+            return b""
+        place, kind = self.path.with_name(self.file), _FILE_KINDS[self.settings.subwords]
+        if not place.is_file():
+            raise FileNotFoundError(
+                f"the {kind} {place}, which {self.path} names, do not exist; copy the file from the folder of the "
+                "training data."
+            )
+        if (size := place.stat().st_size) > _LARGEST_SUBWORDS:
+            raise ValueError(f"{place} must have at most {_LARGEST_SUBWORDS:,} bytes, but has {size:,}; {_WAY_OUT}.")
+        content = place.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        if self.sha256 and digest != self.sha256:
+            raise ValueError(
+                f"the {kind} {place} must be those the model was trained with (sha256 {self.sha256[:12]}...), but got "
+                f"sha256 {digest[:12]}... ({len(content)} bytes); copy the file again from the folder of the training "
+                "data."
+            )
+        return content
 
 
-def read_codes(path: Path) -> BytePairEncoding:
-    """Reads the codes of byte-pair encoding.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ImportError: if the package subword-nmt is missing.
-        ValueError: if it is no codes file.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"sub-words need the codes of byte-pair encoding, but {path} does not exist; name the file by --bpe-codes, "
-            f"or copy {CODES_NAME} from the folder of the training data."
-        )
-    try:
-        return BytePairEncoding(path.read_bytes().decode("utf-8", errors="replace"), str(path))
-    except ImportError as error:
-        raise ImportError(
-            "byte-pair encoding needs the package subword-nmt, which is missing; run 'pip install subword-nmt'."
-        ) from error
-
-
-def save_text_settings(settings: TextSettings, folder: Union[str, Path]) -> None:
-    """Writes ``text.json`` into an existing folder."""
-    known = [version for version, tokenizers in FORMAT_VERSIONS.items() if settings.tokenizer in tokenizers]
-    version = next(version for version in known if not (settings.bpe and "bpe" in _NOT_STORED[version]))
-    stored = {name: value for name, value in asdict(settings).items() if name not in _NOT_STORED[version]}
-    content = {"format_version": version, **stored}
-    with open_atomically(Path(folder) / FILE_NAME) as file:
-        file.write((json.dumps(content, indent=2) + "\n").encode("utf-8"))
-
-
-def load_text_settings(folder: Union[str, Path]) -> TextSettings:
-    """Reads the settings of a prepared data set.
+def save_texts(
+    folder: Union[str, Path], texts: Mapping[str, tuple[TextSettings, bytes]], record: Optional[DataRecord] = None
+) -> None:
+    """Writes ``text_pipeline.json`` and, before it, the files of the subwords into an existing folder.
 
     Args:
-        folder: the data set; it may have been moved.
+        folder: where to.
+        texts: settings and content of the file of subwords of ``source`` and ``target``, or of ``text``.
+        record: of the data set; None for translation.
+    """
+    is_joint = len({(settings.subwords, content) for settings, content in texts.values()}) == 1
+    described: dict[str, Any] = {}
+    files: dict[str, bytes] = {}
+    for name, (settings, content) in texts.items():
+        described[name] = asdict(settings)
+        if settings.subwords != "none":
+            whole = Path(SUBWORD_FILES[settings.subwords])
+            file = whole.name if is_joint else f"{whole.stem}.{name}{whole.suffix}"
+            files[file] = content
+            described[name] |= {"file": file, "sha256": hashlib.sha256(content).hexdigest()}
+    stored = {"format_version": FORMAT_VERSION, "texts": described, **({"data": asdict(record)} if record else {})}
+    files[FILE_NAME] = (json.dumps(stored, indent=2) + "\n").encode("utf-8")
+    for file, content in files.items():
+        with open_atomically(Path(folder) / file) as stream:
+            stream.write(content)
+
+
+def load_text_settings(folder: Union[str, Path]) -> tuple[StoredText, DataRecord]:
+    """Reads how a data set of sentences was made; the folder may have been moved.
 
     Raises:
-        FileNotFoundError: if it has no ``text.json``.
-        ValueError: if the file is damaged, incomplete or of another format version.
+        FileNotFoundError: if it has neither ``text_pipeline.json`` nor, of an earlier version, ``text.json``.
+        ValueError: if the file is damaged, incomplete, of another format version, or of a translation model.
     """
-    path = Path(folder) / FILE_NAME
+    path = find_sentence_settings(folder)
     if not path.is_file():
         raise FileNotFoundError(
             f"the settings of a data set are in {path}, but there is no such file; make the data with 'muse-plugin "
             f"prepare-text', or copy {FILE_NAME} from the folder of the training data."
         )
-    version, content = read_settings(path, FORMAT_VERSIONS, _WAY_OUT)
-    kinds: dict[str, Any] = {
-        entry.name: entry.type if entry.type in (bool, str) else dict
-        for entry in fields(TextSettings)
-        if entry.name not in _NOT_STORED[version]
-    }
-    faults = find_faults(content, {**kinds, "tokenizer": FORMAT_VERSIONS[version]})
-    if not faults:
-        for name, split in content["splits"].items():
-            faults += find_faults(split, _SPLIT_FIELDS, f"splits.{name}.")
-        faults += find_faults(content["vocabulary"], _VOCABULARY_FIELDS, "vocabulary.")
+    texts, record = load_texts(path, ("text",))
+    assert record is not None
+    return texts["text"], record
+
+
+def find_sentence_settings(folder: Union[str, Path]) -> Path:
+    """The file with the settings of a data set of sentences, or where it must be if there is none."""
+    path, earlier = Path(folder) / FILE_NAME, Path(folder) / EARLIER_NAME
+    return earlier if earlier.is_file() and not path.is_file() else path
+
+
+def load_texts(path: Path, names: tuple[str, ...]) -> tuple[dict[str, StoredText], Optional[DataRecord]]:
+    """Reads a file of any version.
+
+    Args:
+        path: the file; its name decides what its version means.
+        names: of the texts that it must have.
+
+    Returns:
+        The texts by name, and the record if they are of a data set of sentences.
+
+    Raises:
+        ValueError: if the file is damaged, incomplete, of another format version, or has other texts.
+    """
+    if path.name == EARLIER_NAME:
+        texts, record = _read_sentence_data(path)
+    else:
+        version, content = read_settings(path, (1, 2, FORMAT_VERSION), _WAY_OUT)
+        read = _read_joint if version == 1 else _read_sides if version == 2 else _read_texts
+        texts, record = read(path, content)
+    if {*texts} != {*names}:
+        raise ValueError(
+            f"{path} must have the settings of {' and '.join(names)}, but has those of {' and '.join(texts)}; name the "
+            "folder of the model's own data."
+        )
+    return texts, record
+
+
+_Read = tuple[dict[str, StoredText], Optional[DataRecord]]
+
+
+def _read_texts(path: Path, content: dict[str, Any]) -> _Read:
+    texts = content.get("texts")
+    is_of_sentences = isinstance(texts, dict) and "text" in texts
+    faults = find_faults(content, {"texts": dict, **({"data": dict} if is_of_sentences else {})})
     check_faults(path, faults, _WAY_OUT)
-    return TextSettings(**content, vocabulary_folder=Path(folder))
+    stored = _read_each(path, content["texts"], ("text",) if is_of_sentences else ("source", "target"), "texts.")
+    if not is_of_sentences:
+        return stored, None
+    faults = find_faults(content["data"], RECORD_KINDS, "data.")
+    check_faults(path, faults or find_inner_faults(content["data"], "data."), _WAY_OUT)
+    return stored, DataRecord(**content["data"])
+
+
+def _read_sides(path: Path, content: dict[str, Any]) -> _Read:
+    return _read_each(path, content, ("source", "target"), "", _NOT_IN_VERSION_2), None
+
+
+def _read_each(
+    path: Path, texts: dict[str, Any], names: tuple[str, ...], prefix: str, left_out: tuple[str, ...] = ()
+) -> dict[str, StoredText]:
+    """Reads texts whose fields are those of ``TextSettings`` but for some that are left out."""
+    known = [entry for entry in fields(TextSettings) if entry.name not in left_out]
+    faults = find_faults(texts, dict.fromkeys(names, dict), prefix)
+    for name in names:
+        if isinstance(text := texts.get(name), dict):
+            kinds: dict[str, Any] = {entry.name: type(entry.default) for entry in known}
+            kinds |= {"lang": str, "tokenizer": TOKENIZERS, "subwords": SUBWORDS}
+            kinds |= {} if text.get("subwords") == "none" else {"file": FileName, "sha256": str}
+            faults += find_faults(text, kinds, f"{prefix}{name}.")
+    check_faults(path, faults, _WAY_OUT)
+    return {
+        name: StoredText(
+            TextSettings(**{entry.name: text[entry.name] for entry in known}),
+            path,
+            text.get("file", ""),
+            text.get("sha256", ""),
+        )
+        for name, text in texts.items()
+    }
+
+
+def _read_joint(path: Path, content: dict[str, Any]) -> _Read:
+    check_faults(path, find_faults(content, _JOINT_KINDS), _WAY_OUT)
+    texts = {}
+    for name in ("source", "target"):
+        settings = TextSettings(content[f"{name}_lang"], lower_case=content["lower_case"])
+        texts[name] = StoredText(settings, path, content["bpe_codes"], content["bpe_codes_sha256"])
+    return texts, None
+
+
+def _read_sentence_data(path: Path) -> _Read:
+    version, content = read_settings(path, (1, 2, 3), _WAY_OUT)
+    kinds: dict[str, Kind] = {"lower_case": bool, "tokenizer": TOKENIZERS, "language": str, **RECORD_KINDS}
+    if version > 1:
+        kinds |= {"tokenizer": (*TOKENIZERS, "wordpiece"), "strip_accents": bool, "split_chinese": bool}
+    if version > 2:
+        kinds["bpe"] = bool
+    check_faults(path, find_faults(content, kinds) or find_inner_faults(content, ""), _WAY_OUT)
+    tokenizer, subwords = content["tokenizer"], "subword-nmt" if content.get("bpe") else "none"
+    if tokenizer == "wordpiece":
+        tokenizer, subwords = "none", "wordpiece"
+    own = {name: content[name] for name in ("lower_case", "strip_accents", "split_chinese") if name in content}
+    settings = make_sentence_settings(content["language"], tokenizer, subwords, **own)
+    text = StoredText(settings, path, SUBWORD_FILES.get(subwords, ""))
+    return {"text": text}, DataRecord(**{name: content[name] for name in RECORD_KINDS})

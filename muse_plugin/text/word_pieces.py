@@ -5,18 +5,20 @@ special entries in a text, such as ``[SEP]``, are not special. Brackets are punc
 other text.
 """
 
-import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from fairseq.data import Dictionary
+from muse_plugin.files.json_objects import read_json_object
+from muse_plugin.text import SPECIAL_SYMBOLS
 
 VOCABULARY_NAME = "vocab.txt"
 UNKNOWN_PIECE = "[UNK]"
 NEEDED_PIECES = (UNKNOWN_PIECE, "[CLS]", "[SEP]")
 LONGEST_WORD = 100  # characters; BERT takes a longer word for unknown
 
+_RESERVED = frozenset(SPECIAL_SYMBOLS) - {"<mask>"}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _STATED = {  # where the files of a BERT folder say so: rule -> key in tokenizer_config.json, key in tokenizer.json
     "lower_case": ("do_lower_case", "lowercase"),
@@ -43,23 +45,21 @@ class WordPieces:
     """Cuts text into word pieces.
 
     Args:
-        vocabulary: the file with an entry a line.
+        vocabulary: the entries.
         rules: how its text was treated.
 
     Raises:
         ImportError: if the package tokenizers is missing.
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is no vocabulary of word pieces.
     """
 
-    def __init__(self, vocabulary: Path, rules: PieceRules) -> None:
+    def __init__(self, vocabulary: Sequence[str], rules: PieceRules) -> None:
         try:
             from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
         except ImportError as error:
             raise ImportError(
                 "--tokenizer wordpiece needs the package tokenizers, which is missing; run 'pip install tokenizers'."
             ) from error
-        ids = {piece: i for i, piece in enumerate(read_vocabulary(vocabulary))}
+        ids = {piece: i for i, piece in enumerate(vocabulary)}
         self._tokenizer = Tokenizer(
             models.WordPiece(ids, unk_token=UNKNOWN_PIECE, max_input_chars_per_word=LONGEST_WORD)
         )
@@ -82,47 +82,51 @@ def read_vocabulary(path: Path) -> list[str]:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        ValueError: if it is not UTF-8, has an entry that is empty, twice there or reserved by fairseq, or lacks one
-            that BERT needs; the sentence has the number of the line.
+        ValueError: as ``parse_vocabulary``.
     """
     if not path.is_file():
         raise FileNotFoundError(
             f"word pieces need BERT's vocabulary, but {path} does not exist; name the folder that holds "
             f"{VOCABULARY_NAME} by --bert-dir, or copy the file from there."
         )
+    return parse_vocabulary(path.read_bytes(), str(path))
+
+
+def parse_vocabulary(content: bytes, where: str) -> list[str]:
+    """Returns the entries of a vocabulary.
+
+    Args:
+        content: of the file, with an entry a line.
+        where: what to call it in messages.
+
+    Raises:
+        ValueError: if it is not UTF-8, has an entry that is empty, twice there or reserved by fairseq, or lacks one
+            that BERT needs; the sentence has the number of the line.
+    """
     try:
-        pieces = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")]
+        pieces = [line.removesuffix("\r") for line in content.decode("utf-8").removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be a UTF-8 file, but reading it gave '{error}'; copy it again.") from error
-    reserved = set(Dictionary().symbols)
+        raise ValueError(f"{where} must be a UTF-8 file, but reading it gave '{error}'; copy it again.") from error
     lines: dict[str, int] = {}
     for number, piece in enumerate(pieces, start=1):
         fault = "is empty" if not piece else ""
         if piece in lines:
             fault = f"has {piece!r} as line {lines[piece]} has"
-        if piece in reserved or "\r" in piece:
+        if piece in _RESERVED or "\r" in piece:
             fault = f"has {piece!r}, which fairseq's dictionaries reserve"
         if fault:
             raise ValueError(
                 f"a vocabulary of word pieces must hold one entry a line, each once and none of fairseq's symbols, but "
-                f"line {number} of {path} {fault}; copy the file again or take that of a BERT model."
+                f"line {number} of {where} {fault}; copy the file again or take that of a BERT model."
             )
         lines[piece] = number
     missing = [piece for piece in NEEDED_PIECES if piece not in lines]
     if missing:
         raise ValueError(
-            f"a vocabulary of word pieces must hold {', '.join(NEEDED_PIECES)}, but {path} lacks {', '.join(missing)}; "
-            "take that of a BERT model."
+            f"a vocabulary of word pieces must hold {', '.join(NEEDED_PIECES)}, but {where} lacks "
+            f"{', '.join(missing)}; take that of a BERT model."
         )
     return pieces
-
-
-def build_piece_dictionary(path: Path) -> Dictionary:
-    """Makes the dictionary of a vocabulary: all entries in their order, so that an id is BERT's id + 4."""
-    dictionary = Dictionary()
-    for piece in read_vocabulary(path):
-        dictionary.add_symbol(piece)
-    return dictionary
 
 
 def choose_rules(folder: Path, lower_case: Optional[bool] = None) -> tuple[PieceRules, str]:
@@ -158,7 +162,7 @@ def _read_stated(folder: Path) -> dict[str, tuple[bool, str]]:
     """
     stated: dict[str, tuple[bool, str]] = {}
     for position, name in enumerate(("tokenizer_config.json", "tokenizer.json")):
-        content: Any = _read_json(folder / name)
+        content: Any = read_json_object(folder / name, "copy it again") if (folder / name).is_file() else {}
         if position == 1:
             content = content.get("normalizer")
             if not isinstance(content, dict) or content.get("type") != "BertNormalizer":
@@ -173,15 +177,3 @@ def _read_stated(folder: Path) -> dict[str, tuple[bool, str]]:
             if value is not None:
                 stated.setdefault(rule, (value, name))
     return stated
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} must be a JSON file, but reading it gave '{error}'; copy it again.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, but got a {type(content).__name__}; copy it again.")
-    return content

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin prepare-text`` on ``parser``."""
     parser.description = (
         "Turn labelled text into training data for sentence models: dictionaries, fairseq's binary files and "
-        "text.json, which says how to treat new text. Files may be compressed with gzip."
+        "text_pipeline.json, which says how to treat new text. Files may be compressed with gzip."
     )
     add = parser.add_argument
     add("--train", type=Path, required=True, metavar="FILE", help="examples to train on")
@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--bert-dir", type=Path, metavar="DIR", help="folder of a BERT model, whose vocab.txt has the pieces")
     add("--bpe-codes", type=Path, metavar="FILE", help="cut words into sub-words with these codes of subword-nmt")
+    add("--sentencepiece-model", type=Path, metavar="FILE", help="cut words into pieces with this model")
     add("--language", default="en", help="two-letter code for Moses' rules (default: en)")
     add("--characters", action="store_true", help="also write the characters of the words")
     add("--threshold", type=int, default=0, metavar="N", help="words seen fewer than N times are unknown")

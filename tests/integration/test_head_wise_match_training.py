@@ -17,7 +17,7 @@ from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.inference.predict import Predictor
 from muse_plugin.matching.explain import explain
 from muse_plugin.matching.pair_model import PairModel
-from muse_plugin.text.text_settings import TextSettings
+from muse_plugin.text.text_settings import StoredText, TextSettings
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = [f"w{number}" for number in range(16)]
@@ -88,7 +88,9 @@ def test_bert_is_read_once_and_then_kept_in_the_checkpoint(data, tmp_path):
     assert '"vocab_size": 22' in stored["cfg"]["model"]["bert_sizes"]
     assert stored["extra_state"]["train_iterator"]["epoch"] == 3
     # Its heads can be shown: what [CLS] sees of a sentence, as BERT itself has it.
-    pairs = PairModel(Predictor(model, task, TextSettings(False, "none", "en"), cpu=True), "any")
+    pairs = PairModel(
+        Predictor(model, task, StoredText(TextSettings("en", False, "none", subwords="none")), cpu=True), "any"
+    )
     explanation = explain(pairs, ["good w3", "w1 bad w2"])
     assert explanation.words == (["[CLS]", "good", "w3", "[SEP]"], ["[CLS]", "w1", "bad", "w2", "[SEP]"])
     ids = torch.tensor([[SPECIAL.index("[CLS]"), 4, 4 + 2 + 3, SPECIAL.index("[SEP]")]])

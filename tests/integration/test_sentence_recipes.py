@@ -63,7 +63,7 @@ def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
     run_all("mtl16", raw, work, ("prepare",), DOMAIN="MR books")
     for domain, test in (("MR", "official"), ("books", "held-out")):
         assert f"test={test}" in (work / domain / "data" / "settings.txt").read_text().splitlines()
-        prepared = json.loads((work / domain / "data" / "bin" / "text.json").read_text())
+        prepared = json.loads((work / domain / "data" / "bin" / "text_pipeline.json").read_text())["data"]
         assert prepared["splits"]["valid"]["sentences"] == 20
         assert prepared["splits"]["test"]["sentences"] == 40
     settings = {"DOMAIN": "books", "MODEL": "sentence_average"}
@@ -136,7 +136,7 @@ def test_snli_reads_pairs_of_sick(tmp_path):
     assert label == "contradiction"
     assert premise == "the young boys are playing outdoors and the man is smiling nearby"
     assert hypothesis == "there is no boy playing outdoors and there is no man smiling"
-    assert json.loads((data / "bin" / "text.json").read_text())["pair"]
+    assert json.loads((data / "bin" / "text_pipeline.json").read_text())["data"]["pair"]
 
 
 def test_snli_reads_the_small_pieces(tmp_path):
@@ -221,10 +221,10 @@ def test_pos_tagging_keeps_case_and_has_unknown_words(tmp_path):
     run_all("pos_tagging", raw, tmp_path / "work", ("prepare",))
     folder = tmp_path / "work" / "xpos" / "data" / "bin"
     assert {"NN", "DT", "VBD"} <= {line.split()[0] for line in (folder / "label" / "dict.txt").read_text().splitlines()}
-    prepared = json.loads((folder / "text.json").read_text())
-    assert prepared["vocabulary"]["threshold"] == 2
-    assert not prepared["lower_case"]
-    assert prepared["characters"]
+    prepared = json.loads((folder / "text_pipeline.json").read_text())
+    assert prepared["data"]["vocabulary"]["threshold"] == 2
+    assert not prepared["texts"]["text"]["lower_case"]
+    assert prepared["data"]["characters"]
 
 
 def test_ner_scores_entities(tmp_path):

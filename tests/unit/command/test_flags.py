@@ -12,7 +12,7 @@ from muse_plugin.benchmark import benchmark, systems
 from muse_plugin.evaluation import scores, significance
 from muse_plugin.matching import match
 from muse_plugin.ops import dynamic_conv
-from muse_plugin.text import text_pipeline, text_settings, word_pieces
+from muse_plugin.text import text_settings, word_pieces
 from muse_plugin.view import server
 from muse_plugin_command import cli
 
@@ -60,7 +60,7 @@ def test_help_and_a_wrong_flag_need_only_the_standard_library(answers, words):
 @pytest.mark.parametrize(
     ("words", "flag", "known"),
     [
-        ("prepare-text", "--tokenizer", text_settings.TOKENIZERS),
+        ("prepare-text", "--tokenizer", (*text_settings.TOKENIZERS, "wordpiece")),
         ("evaluate", "--expect-metric", scores.TITLES),
         ("evaluate", "--significance", significance.METHODS),
         ("match", "KIND", match.KINDS),
@@ -80,8 +80,8 @@ def test_choices_are_what_the_work_knows(words, flag, known):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("translate", text_pipeline.FILE_NAME),
-        ("view", text_pipeline.FILE_NAME),
+        ("translate", text_settings.FILE_NAME),
+        ("view", text_settings.FILE_NAME),
         ("view", server.ADDRESS),
         ("prepare-text", text_settings.FILE_NAME),
         ("prepare-text", word_pieces.VOCABULARY_NAME),

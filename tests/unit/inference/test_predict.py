@@ -184,8 +184,9 @@ def test_a_bad_line_can_be_mended_without_doing_those_before_it_again(tmp_path, 
 
 
 def _change_text_settings(data):
-    text = json.loads((data / "text.json").read_text())
-    (data / "text.json").write_text(json.dumps({**text, "lower_case": False}))
+    content = json.loads((data / "text_pipeline.json").read_text())
+    content["texts"]["text"]["lower_case"] ^= True
+    (data / "text_pipeline.json").write_text(json.dumps(content))
 
 
 def _change_dictionary(data):
@@ -207,7 +208,7 @@ def test_other_data_do_not_go_on(classifier, tmp_path, capsys, monkeypatch, chan
             predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data))
     change(data)
     _, error = predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data))
-    assert "was made with dictionaries and text.json of sha256" in error
+    assert "was made with dictionaries and text_pipeline.json of sha256" in error
     lines, _ = predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data), "--restart")
     assert len(lines) == 3
     assert "x" not in lines
@@ -270,11 +271,11 @@ def test_every_word_of_a_split_gets_a_tag(tagger, capsys):
 def test_a_split_needs_no_text_settings(classifier, tmp_path, capsys):
     folder, _, _ = classifier
     data = shutil.copytree(folder / "data", tmp_path / "data")
-    (data / "text.json").unlink()
+    (data / "text_pipeline.json").unlink()
     shutil.copy(folder / "checkpoint_best.pt", tmp_path)
     assert predict_split(capsys, tmp_path, "--data", str(data))[0] == predict_split(capsys, folder)[0]
     _, error = predict(capsys, tmp_path, "good\n", "--data", str(data))
-    assert "text.json, but there is no such file" in error
+    assert "text_pipeline.json, but there is no such file" in error
 
 
 @pytest.mark.parametrize(
@@ -332,7 +333,7 @@ def test_bad_flags_and_files_are_named_in_a_sentence(classifier, tmp_path, capsy
         "--path", folder, "--split", "test", "--input", folder / "in.txt"
     )
     assert "does not exist" in error_of("--path", tmp_path / "none")
-    assert "text.json" in error_of("--path", folder, "--data", tmp_path, "--cpu")
+    assert "text_pipeline.json" in error_of("--path", folder, "--data", tmp_path, "--cpu")
     assert "nosplit" in error_of("--path", folder, "--split", "nosplit", "--cpu")
     # Data of another vocabulary.
     other = tmp_path / "other"

@@ -10,15 +10,19 @@ from hypothesis import strategies as st
 from support.helpers import REPOSITORY
 
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_pipeline import (
-    FILE_NAME,
-    LanguageSettings,
-    TextPipeline,
-)
+from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.text_pipeline import TextPipeline
+from muse_plugin.text.text_settings import FILE_NAME, TextSettings, make_sentence_settings, save_texts
+from muse_plugin.text.tokenizer import Tokenizer
 
-VERSION_1 = REPOSITORY / "tests" / "fixtures" / "text_pipeline_version_1"
+VERSION_1, VERSION_2 = (REPOSITORY / "tests" / "fixtures" / f"text_pipeline_version_{i}" for i in (1, 2))
 SOURCE_1 = "der &@@ q@@ u@@ o@@ t@@ ; bahnhof &@@ q@@ u@@ o@@ t@@ ; ist w@@ e@@ l@@ l@@ -@@ k@@ n@@ o@@ w@@ n ."
 TARGET_1 = "i@@ t is@@ n &apos;t &@@ q@@ u@@ o@@ t@@ ; there &@@ q@@ u@@ o@@ t@@ ; a@@ t 2 : 3@@ 0 ."
+SOURCE_2 = "▁ D er ▁ „ B a h n h o f “ ▁is t ▁ w e ll-k n o w n ."
+TARGET_2 = (
+    "i@@ t is@@ n &@@ apos;t &@@ q@@ u@@ o@@ t@@ ; t@@ here &@@ q@@ u@@ o@@ t@@ ; w@@ e@@ l@@ l @@@ -@@ @ k@@ n@@ o@@ "
+    "w@@ n a@@ t 2 : 3@@ 0 ."
+)
 
 GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist noch nicht da.", "Ich sehe den Bahnhof nicht."] * 3
 ENGLISH = ["Where is the station?", "The train isn't there yet.", "I don't see the station."] * 3
@@ -31,11 +35,13 @@ plain_words = st.lists(st.from_regex(r"[a-zäöüß]{1,12}", fullmatch=True), mi
 
 
 def change_settings(folder, change):
-    """Sets entries of text_pipeline.json, ``side.name`` for one of a language, and drops those that get ``...``."""
+    """Sets entries of text_pipeline.json, ``a.b`` for ``b`` within ``a``, and drops those that get ``...``."""
     stored = json.loads((folder / FILE_NAME).read_text())
     for name, value in change.items():
         *outer, inner = name.split(".")
-        place = stored[outer[0]] if outer else stored
+        place = stored
+        for key in outer:
+            place = place[key]
         place[inner] = value
         if value is ...:
             del place[inner]
@@ -58,14 +64,14 @@ def pipeline():
 
 
 def test_learn_finds_the_words_that_repeat(pipeline):
-    assert pipeline.source_content.decode().count("\n") == 41  # one line is the version's
+    assert pipeline.source.content.decode().count("\n") == 41  # one line is the version's
     assert "Bahnhof" in pipeline.encode_source("Der Bahnhof").split()
     assert "&apos;t" in pipeline.encode_target("I can't see Xanten.").split()
 
 
 def test_learn_gives_the_same_codes_whatever_the_order_of_the_lines(pipeline):
     again = TextPipeline.learn("de", "en", GERMAN[::-1], ENGLISH[::-1], size=40)
-    assert again.source_content == pipeline.source_content
+    assert again.source.content == pipeline.source.content
 
 
 @settings(max_examples=300, deadline=None)
@@ -128,7 +134,8 @@ def test_save_and_load_give_the_same_pipeline_also_after_the_folder_was_moved(pi
     pipeline.save(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
     loaded = TextPipeline.load(tmp_path / "there")
-    assert (loaded.source, loaded.target) == (pipeline.source, pipeline.target)
+    for side, made in zip(loaded, pipeline, strict=True):
+        assert (side.settings, side.content) == (made.settings, made.content)
     assert loaded.encode_source("Der Bahnhof ist weit.") == pipeline.encode_source("Der Bahnhof ist weit.")
     assert sorted(path.name for path in (tmp_path / "there").iterdir()) == [CODES_NAME, FILE_NAME]
 
@@ -152,9 +159,9 @@ def test_load_raises_error_when_the_codes_are_cut_short(pipeline, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format_version": 3}, "must have format_version 1 or 2, but got 3"),
-        ({"format_version": True}, "must have format_version 1 or 2, but got True"),
-        ({"format_version": None}, "must have format_version 1 or 2, but got None"),
+        ({"format_version": 3}, "must have format_version 1 or 2 or 4, but got 3"),
+        ({"format_version": True}, "must have format_version 1 or 2 or 4, but got True"),
+        ({"format_version": None}, "must have format_version 1 or 2 or 4, but got None"),
         ({"lower_case": "no"}, "'lower_case' must be bool but is 'no'"),
         ({"bpe_merges": True}, "'bpe_merges' must be int but is True"),
         ({"source_lang": ...}, "'source_lang' is missing"),
@@ -169,27 +176,36 @@ def test_load_raises_error_when_a_setting_of_version_1_is_wrong(tmp_path, change
         TextPipeline.load(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": 1}, "'source' must be dict but is 1"),
-        ({"target": ...}, "'target' is missing"),
-        ({"truecase": True}, "'truecase' is unknown"),
-        ({"source.lower_case": "no"}, "'source.lower_case' must be bool but is 'no'"),
-        ({"target.lang": ...}, "'target.lang' is missing"),
-        ({"target.truecase": 1}, "'target.truecase' is unknown"),
-        ({"source.tokenizer": "spacy"}, "'source.tokenizer' must be one of none, moses but is 'spacy'"),
-        ({"source.subwords": "none"}, "'source.file' is unknown"),
-        ({"source.subwords": []}, "'source.subwords' must be str but is []"),
-        ({"source.sha256": ...}, "'source.sha256' is missing"),
-        ({"source.file": "../bpe.codes"}, "must be a file name without folders but is '../bpe.codes'"),
-        ({"source.file": "a\0b"}, "must be a file name without folders but is"),
-        ({"source.file": ""}, "must be a file name without folders but is ''"),
-    ],
-)
+WRONG = [
+    ({"source": 1}, "'source' must be dict but is 1"),
+    ({"target": ...}, "'target' is missing"),
+    ({"truecase": True}, "'truecase' is unknown"),
+    ({"source.lower_case": "no"}, "'source.lower_case' must be bool but is 'no'"),
+    ({"target.lang": ...}, "'target.lang' is missing"),
+    ({"target.truecase": 1}, "'target.truecase' is unknown"),
+    ({"source.tokenizer": "spacy"}, "'source.tokenizer' must be one of none, moses but is 'spacy'"),
+    ({"source.subwords": "none"}, "'source.file' is unknown"),
+    ({"source.subwords": []}, "'source.subwords' must be str but is []"),
+    ({"source.sha256": ...}, "'source.sha256' is missing"),
+    ({"source.file": "../bpe.codes"}, "must be a file name without folders but is '../bpe.codes'"),
+    ({"source.file": "a\0b"}, "must be a file name without folders but is"),
+    ({"source.file": ""}, "must be a file name without folders but is ''"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), [*WRONG, ({"source.escape": True}, "'source.escape' is unknown")])
+def test_load_raises_error_when_a_setting_of_version_2_is_wrong(tmp_path, change, message):
+    shutil.copytree(VERSION_2, tmp_path, dirs_exist_ok=True)
+    change_settings(tmp_path, change)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TextPipeline.load(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
 def test_load_raises_error_when_a_setting_is_wrong(pipeline, tmp_path, change, message):
     pipeline.save(tmp_path)
-    change_settings(tmp_path, change)
+    change_settings(tmp_path, {f"texts.{name}": value for name, value in change.items()})
+    message = re.sub("^'", "'texts.", message)
     with pytest.raises(ValueError, match=re.escape(message)):
         TextPipeline.load(tmp_path)
 
@@ -216,16 +232,34 @@ def test_load_raises_error_when_the_settings_are_no_json_object(pipeline, tmp_pa
 )
 def test_pipeline_raises_error_when_the_codes_are_no_codes(codes, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        TextPipeline(LanguageSettings("de"), LanguageSettings("en"), codes.encode())
+        Tokenizer(TextSettings("de"), codes.encode())
 
 
 def test_a_pipeline_of_version_1_still_does_what_it_did():
     old = TextPipeline.load(VERSION_1)
-    assert old.source == LanguageSettings("de", lower_case=True)
-    assert old.target == LanguageSettings("en", lower_case=True)
+    assert old.source.settings == TextSettings("de", lower_case=True)
+    assert old.target.settings == TextSettings("en", lower_case=True)
     assert old.encode_source("Der „Bahnhof“ ist well-known.") == SOURCE_1
     assert old.encode_target("It isn't “there” at 2:30.") == TARGET_1
     assert old.decode(TARGET_1) == 'it isn\'t "there" at 2:30.'
+
+
+def test_a_pipeline_of_version_2_still_does_what_it_did(tmp_path):
+    old = TextPipeline.load(VERSION_2)
+    old.save(tmp_path)
+    for made in (old, TextPipeline.load(tmp_path)):
+        assert made.source.settings == TextSettings("de", False, "none", detokenize=False, subwords="sentencepiece")
+        assert made.target.settings == TextSettings("en", aggressive_hyphens=True, lower_case=True)
+        assert made.encode_source("Der „Bahnhof“ ist well-known.") == SOURCE_2
+        assert made.encode_target("It isn't “there” well-known at 2:30.") == TARGET_2
+        assert made.decode(TARGET_2) == 'it isn\'t "there" well-known at 2:30.'
+
+
+def test_settings_of_sentences_are_not_those_of_a_translation_model(tmp_path):
+    record = DataRecord(vocabulary={"threshold": 0, "size": 8, "from": "train"})
+    save_texts(tmp_path, {"text": (make_sentence_settings("en", "moses", "none"), b"")}, record)
+    with pytest.raises(ValueError, match="must have the settings of source and target, but has those of text; name"):
+        TextPipeline.load(tmp_path)
 
 
 @settings(max_examples=200, deadline=None)
@@ -249,29 +283,28 @@ def test_plain_text_survives_the_round_trip_with_any_subwords(moses_pipeline, pi
 
 def test_each_setting_of_a_language_does_what_it_says():
     def encode(line, **changes):
-        side = LanguageSettings("en", subwords="none", **changes)
-        return TextPipeline(side, side).encode_source(line)
+        return " ".join(Tokenizer(TextSettings("en", subwords="none", **changes)).split(line))
 
     line = "“Well-known” It's <s> A"
     assert encode(line) == "&quot; Well-known &quot; It &apos;s &lt; s &gt; A"
     assert encode(line, normalize=False).startswith("“ Well-known ”")
     assert encode(line, aggressive_hyphens=True).startswith("&quot; Well @-@ known &quot;")
+    assert encode(line, escape=False) == '" Well-known " It \'s < s > A'
     assert encode(line, lower_case=True).endswith("&lt; s &gt; a")
     assert encode(line, tokenizer="none", normalize=False) == "“Well-known” It's &lt;s&gt; A"
 
 
 def test_decoding_inverts_each_way_of_making_words():
-    moses = LanguageSettings("en", aggressive_hyphens=True, subwords="none")
-    assert TextPipeline(moses, moses).decode("A well @-@ known &quot; it &apos;s &quot; .") == 'A well-known "it\'s".'
-    split = LanguageSettings("en", tokenizer="none", detokenize=False, subwords="none")
-    assert TextPipeline(split, split).decode("it &apos;s here .") == "it &apos;s here ."
+    moses = Tokenizer(TextSettings("en", aggressive_hyphens=True, subwords="none"))
+    assert moses.join("A well @-@ known &quot; it &apos;s &quot; .") == 'A well-known "it\'s".'
+    split = Tokenizer(TextSettings("en", tokenizer="none", detokenize=False, subwords="none"))
+    assert split.join("it &apos;s here .") == "it &apos;s here ."
     assert TextPipeline(split, moses).decode("it &apos;s here .") == "it's here."
 
 
 def test_each_language_may_have_subwords_of_its_own(pipeline, pieces, tmp_path):
-    source, target = pieces.source, pipeline.target
-    mixed = TextPipeline(source, target, pieces.source_content, pipeline.target_content)
-    two = TextPipeline(pipeline.source, target, pipeline.source_content, b"#version: 0.2\nt h\n")
+    mixed = TextPipeline(pieces.source, pipeline.target)
+    two = TextPipeline(pipeline.source, Tokenizer(pipeline.target.settings, b"#version: 0.2\nt h\n"))
     for made, names in (
         (mixed, ["bpe.target.codes", "sentencepiece.source.model"]),
         (two, ["bpe.source.codes", "bpe.target.codes"]),
@@ -287,7 +320,7 @@ def test_each_language_may_have_subwords_of_its_own(pipeline, pieces, tmp_path):
 
 def test_learn_gives_the_same_model_for_the_same_text(pieces):
     again = TextPipeline.learn("de", "en", GERMAN, ENGLISH, 60, subwords="sentencepiece", tokenizer="none")
-    assert again.source_content == pieces.source_content
+    assert again.source.content == pieces.source.content
 
 
 @pytest.mark.parametrize(
@@ -312,9 +345,9 @@ def test_learn_raises_error_when_the_choice_is_unknown():
 
 @pytest.mark.parametrize("cut", [slice(0, 0), slice(0, 100), slice(0, -7), slice(5, None)])
 def test_a_damaged_model_of_sentencepiece_gives_one_sentence(pieces, tmp_path, cut):
-    content = pieces.source_content[cut]
+    content = pieces.source.content[cut]
     with pytest.raises(ValueError, match=r"must be a model of SentencePiece, but its .* bytes are none"):
-        TextPipeline(pieces.source, pieces.target, content)
+        Tokenizer(pieces.source.settings, content)
     pieces.save(tmp_path)
     (tmp_path / "sentencepiece.model").write_bytes(content)
     with pytest.raises(ValueError, match=r"the SentencePiece pieces .* must be those the model was trained"):
@@ -323,7 +356,7 @@ def test_a_damaged_model_of_sentencepiece_gives_one_sentence(pieces, tmp_path, c
 
 def test_files_beyond_their_size_are_not_read(pieces, tmp_path, monkeypatch):
     pieces.save(tmp_path)
-    for name in ("text.text_pipeline._LARGEST_SUBWORDS", "files.json_objects.LARGEST_SETTINGS"):
+    for name in ("text.text_settings._LARGEST_SUBWORDS", "files.json_objects.LARGEST_SETTINGS"):
         monkeypatch.setattr(f"muse_plugin.{name}", 100)
         with pytest.raises(ValueError, match=r"must have at most 100 bytes, but has [\d,]+; copy it again"):
             TextPipeline.load(tmp_path)

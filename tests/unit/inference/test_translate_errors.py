@@ -14,7 +14,7 @@ from support.translation_models import GERMAN, save_translation_model
 from muse_plugin.inference import translate
 from muse_plugin.inference.translate import Line, Translator
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
-from muse_plugin.text.text_pipeline import FILE_NAME
+from muse_plugin.text.text_settings import FILE_NAME
 
 parse = functools.partial(parse_flags, "translate")
 

@@ -11,7 +11,7 @@ from support.helpers import assert_close
 from muse_plugin.inference.predict import LoadedModel, load_sentence_model
 from muse_plugin.matching.fingerprint import encoder_parameters, fingerprint_encoder, fingerprint_vectors
 from muse_plugin.models.head_wise_match_translation import HeadWiseMatchTranslationConfig
-from muse_plugin.text.text_settings import TextSettings
+from muse_plugin.text.text_settings import StoredText, TextSettings
 
 
 @pytest.fixture
@@ -70,7 +70,9 @@ def test_flags_count_where_vectors_depend_on_them(loaded, flag, value, counts):
 def test_flags_that_begin_a_training_do_not_count():
     """The checkpoint holds what was read by them."""
     config = HeadWiseMatchTranslationConfig
-    loaded = LoadedModel(torch.nn.Linear(2, 2), None, TextSettings(False, "none", "en"), Namespace(**vars(config())))
+    loaded = LoadedModel(
+        torch.nn.Linear(2, 2), None, StoredText(TextSettings("en", subwords="none")), Namespace(**vars(config()))
+    )
     loaded.model.config_class = config
     loaded = loaded._replace(task=SimpleNamespace(source_dictionary=None, character_dictionary=None))
     before = fingerprint_encoder(loaded)
@@ -92,11 +94,15 @@ def _plain(cfg):
     return cfg if isinstance(cfg, Namespace) else Namespace(**OmegaConf.to_container(cfg, enum_to_str=True))
 
 
+def _change(text, **settings):
+    return text._replace(settings=replace(text.settings, **settings))
+
+
 def test_text_and_dictionaries_count(loaded):
     before = fingerprint_encoder(loaded)
-    for change in ({"lower_case": False}, {"tokenizer": "moses"}, {"language": "de"}, {"strip_accents": True}):
-        assert fingerprint_encoder(loaded._replace(settings=replace(loaded.settings, **change))) != before
-    assert fingerprint_encoder(loaded._replace(settings=replace(loaded.settings, format="other"))) == before
+    for change in ({"lower_case": False}, {"tokenizer": "moses"}, {"lang": "de"}, {"strip_accents": True}):
+        assert fingerprint_encoder(loaded._replace(text=_change(loaded.text, **change))) != before
+    assert fingerprint_encoder(loaded._replace(text=loaded.text._replace(path="elsewhere"))) == before
     words = loaded.task.source_dictionary.symbols
     for symbols, characters in ((words[::-1], None), (words, SimpleNamespace(symbols=words))):
         task = SimpleNamespace(source_dictionary=SimpleNamespace(symbols=symbols), character_dictionary=characters)
@@ -129,9 +135,8 @@ def test_other_codes_of_sub_words_count(loaded, tmp_path):
 
     def fingerprint(codes):
         (tmp_path / "bpe.codes").write_text(codes)
-        return fingerprint_encoder(
-            loaded._replace(settings=replace(loaded.settings, bpe=True, vocabulary_folder=tmp_path))
-        )
+        text = _change(loaded.text, subwords="subword-nmt")
+        return fingerprint_encoder(loaded._replace(text=text._replace(path=tmp_path / "text", file="bpe.codes")))
 
     assert fingerprint("a") == fingerprint("a")
     assert len({fingerprint("a"), fingerprint("b"), fingerprint_encoder(loaded)}) == 3

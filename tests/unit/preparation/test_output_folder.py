@@ -5,7 +5,8 @@ import re
 import pytest
 
 from muse_plugin.preparation.output_folder import build_folder, check_output
-from muse_plugin.text.text_settings import TextSettings, save_text_settings
+from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.text_settings import FILE_NAME, TextSettings, save_texts
 
 ARGUMENTS = {"threshold": 0, "test": ["a"]}
 
@@ -14,14 +15,8 @@ ARGUMENTS = {"threshold": 0, "test": ["a"]}
 def earlier(tmp_path):
     folder = tmp_path / "data"
     (folder / "input0").mkdir(parents=True)
-    settings = TextSettings(
-        lower_case=False,
-        tokenizer="none",
-        language="en",
-        vocabulary={"threshold": 0, "size": 8, "from": "train"},
-        arguments=ARGUMENTS,
-    )
-    save_text_settings(settings, folder)
+    record = DataRecord(vocabulary={"threshold": 0, "size": 8, "from": "train"}, arguments=ARGUMENTS)
+    save_texts(folder, {"text": (TextSettings("en", subwords="none"), b"")}, record)
     return folder
 
 
@@ -57,7 +52,7 @@ def test_nothing_is_left_when_it_fails(tmp_path, error):
 def test_an_earlier_folder_is_untouched_when_it_fails(earlier):
     with pytest.raises(ValueError, match="stop"), build_folder(earlier):
         raise ValueError("stop")
-    assert sorted(path.name for path in earlier.iterdir()) == ["input0", "text.json"]
+    assert sorted(path.name for path in earlier.iterdir()) == ["input0", FILE_NAME]
     assert [path.name for path in earlier.parent.iterdir()] == ["data"]
 
 
@@ -76,8 +71,8 @@ def test_a_folder_made_with_other_settings_is_refused(earlier):
 
 
 def test_a_folder_without_settings_is_refused(earlier):
-    (earlier / "text.json").unlink()
-    message = f"{earlier} holds input0 and no text.json that says how they were made; name another folder or give"
+    (earlier / FILE_NAME).unlink()
+    message = f"{earlier} holds input0 and no {FILE_NAME} that says how they were made; name another folder or give"
     with pytest.raises(FileExistsError, match=re.escape(message)):
         check_output(earlier, ARGUMENTS, overwrite=False)
 

@@ -9,7 +9,8 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
-from muse_plugin.text.text_settings import load_text_settings
+from muse_plugin.text.text_settings import FILE_NAME, load_text_settings
+from muse_plugin.text.tokenizer import Tokenizer
 
 TRAIN = "pos\ta good film , a great one\nneg\ta bad film\npos\tgood good fun\nneg\tno fun\n"
 VALID = "neg\ta dull film\npos\tgreat fun\n"
@@ -74,7 +75,7 @@ def test_the_folder_holds_the_layout_and_nothing_else(tmp_path, write, prepare):
     prepare("--train", write("train", TRAIN), "--test", test, test, "--characters")
     data = tmp_path / "data"
     ends = [f"{split}.{end}" for split in ("test", "test1", "train") for end in ("bin", "idx")]
-    assert sorted(path.name for path in data.iterdir()) == ["characters0", "input0", "label", "text.json"]
+    assert sorted(path.name for path in data.iterdir()) == ["characters0", "input0", "label", FILE_NAME]
     for key in ("characters0", "input0", "label"):
         assert sorted(path.name for path in (data / key).iterdir()) == ["dict.txt", *ends]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.test", "data", "train"]
@@ -83,27 +84,24 @@ def test_the_folder_holds_the_layout_and_nothing_else(tmp_path, write, prepare):
 def test_the_settings_say_what_was_made(tmp_path, write, prepare):
     train, valid = write("a.train", TRAIN), write("a.valid", VALID)
     prepare("--train", train, "--valid", valid, "--lower-case", "--threshold", 2)
-    content = json.loads((tmp_path / "data" / "text.json").read_text())
+    content = json.loads((tmp_path / "data" / FILE_NAME).read_text())["data"]
     assert content["splits"] == {
         "train": {"sentences": 4, "words": 15, "file": "a.train"},
         "valid": {"sentences": 2, "words": 5, "file": "a.valid"},
     }
     # a, good, film, fun: four words, and four special symbols
     assert content["vocabulary"] == {"threshold": 2, "size": 8, "from": "train"}
-    assert (content["lower_case"], content["tokenizer"], content["numbers"], content["pair"]) == (
-        True,
-        "none",
-        False,
-        False,
-    )
+    assert (content["numbers"], content["pair"]) == (False, False)
+    text, _ = load_text_settings(tmp_path / "data")
+    assert (text.settings.lower_case, text.settings.tokenizer, text.settings.subwords) == (True, "none", "none")
     assert content["arguments"]["train"] == str(train)
     assert "output" not in content["arguments"]
 
 
 def test_settings_split_new_text_as_the_data_was(tmp_path, write, prepare):
     prepare("--train", write("a", "1\tDon't </S> stop!\n0\t<unk>\n"), "--lower-case", "--tokenizer", "moses")
-    settings = load_text_settings(tmp_path / "data")
-    assert load_lines(tmp_path / "data" / "input0", "train")[0].split()[:-1] == settings.split_words("Don't </S> stop!")
+    tokenizer = Tokenizer.load(load_text_settings(tmp_path / "data")[0])
+    assert load_lines(tmp_path / "data" / "input0", "train")[0].split()[:-1] == tokenizer.split("Don't </S> stop!")
 
 
 def test_special_symbols_in_a_text_are_ordinary_words(tmp_path, write, prepare):
@@ -136,7 +134,7 @@ def test_pairs_share_one_dictionary(tmp_path, write, prepare, fairseq_preprocess
     fairseq_preprocess("--trainpref", both, "--dict-only", "--destdir", tmp_path / "theirs")
     assert same_files(data / "input0", tmp_path / "theirs", ["dict.txt"])
     assert "train: 2 pairs, 8 words (2.0 in a text on average, 3 at most), 0.00% unknown" in out
-    assert load_text_settings(data).pair
+    assert load_text_settings(data)[1].pair
 
 
 def test_numbers_are_one_float_a_line(tmp_path, write, prepare):
@@ -170,7 +168,7 @@ def test_tags_are_as_many_as_words(tmp_path, write, prepare):
     assert load_lines(data / "characters0", "train")[1] == "h e </s>"
     assert (data / "label" / "dict.txt").read_text() == "B-LOC 1\nB-ORG 1\nI-LOC 1\nO 1\n"
     assert "4 tags in train: B-LOC 1, B-ORG 1, I-LOC 1, O 1" in out
-    assert load_text_settings(data).tags
+    assert load_text_settings(data)[1].tags
 
 
 def test_bad_tags_are_repaired_on_request(tmp_path, write, prepare):
@@ -202,7 +200,7 @@ def test_the_vocabulary_may_have_the_words_of_all_splits(tmp_path, write, prepar
     out = prepare(*files, "--vocabulary-from", "all", output="all")
     assert load_lines(tmp_path / "all" / "input0", "valid")[0] == "a dull film </s>"
     assert "valid: 2 sentences, 5 words (2.5 in a text on average, 3 at most), 0.00% unknown" in out
-    assert load_text_settings(tmp_path / "all").vocabulary["from"] == "all"
+    assert load_text_settings(tmp_path / "all")[1].vocabulary["from"] == "all"
 
 
 def test_a_part_of_the_training_file_is_chosen_by_seed(tmp_path, write, prepare):
@@ -211,14 +209,14 @@ def test_a_part_of_the_training_file_is_chosen_by_seed(tmp_path, write, prepare)
     def texts(output, *flags):
         prepare("--train", path, "--valid-from-train", *flags, output=output)
         folder = tmp_path / output
-        settings = load_text_settings(folder)
-        assert settings.splits["valid"]["file"] == "a"
-        settings_size = [settings.splits[split]["sentences"] for split in ("train", "valid")]
+        _, record = load_text_settings(folder)
+        assert record.splits["valid"]["file"] == "a"
+        size = [record.splits[split]["sentences"] for split in ("train", "valid")]
         dictionary = (folder / "input0" / "dict.txt").read_text().split("\n")
         # the dictionary is that of what is left: a word of the valid part alone is unknown there
-        assert sum(line.startswith("w") for line in dictionary) == settings_size[0]
+        assert sum(line.startswith("w") for line in dictionary) == size[0]
         assert set(load_lines(folder / "input0", "valid")) == {"<unk> x </s>"}
-        return settings_size, load_lines(folder / "input0", "train"), load_lines(folder / "label", "train")
+        return size, load_lines(folder / "input0", "train"), load_lines(folder / "label", "train")
 
     size, train, labels = texts("one", 0.1)
     assert size == [45, 5]
@@ -236,7 +234,7 @@ def test_dictionaries_of_an_earlier_output_are_used(tmp_path, write, prepare):
     for key in ("input0", "label", "characters0"):
         assert filecmp.cmp(tmp_path / "first" / key / "dict.txt", tmp_path / "data" / key / "dict.txt", shallow=False)
     assert load_lines(tmp_path / "data" / "input0", "train") == ["a <unk> film </s>", "<unk> fun </s>"]
-    assert load_text_settings(tmp_path / "data").vocabulary == {"threshold": 2, "size": 8, "from": "earlier"}
+    assert load_text_settings(tmp_path / "data")[1].vocabulary == {"threshold": 2, "size": 8, "from": "earlier"}
 
 
 def test_coverage_is_counted_and_vectors_of_the_vocabulary_are_kept(tmp_path, write, prepare):
@@ -260,4 +258,4 @@ def test_the_same_command_may_run_again_with_changed_files(tmp_path, write, prep
     prepare(*flags)
     assert load_lines(tmp_path / "data" / "label", "train")[-1] == "new </s>"
     prepare(*flags, "--threshold", 2, "--overwrite")
-    assert load_text_settings(tmp_path / "data").vocabulary["threshold"] == 2
+    assert load_text_settings(tmp_path / "data")[1].vocabulary["threshold"] == 2

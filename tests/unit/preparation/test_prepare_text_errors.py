@@ -133,11 +133,13 @@ def test_an_earlier_output_must_have_been_made_alike(tmp_path, write, prepare, r
     )
     refuse(ValueError, message, *first)
     alike = (*first, "--tokenizer", "moses", "--lower-case")
-    refuse(ValueError, "language is en there and de here", *alike, "--language", "de")
+    refuse(ValueError, "lang is en there and de here", *alike, "--language", "de")
     refuse(ValueError, "--characters with --dict-from needs .* prepared without --characters", *alike, "--characters")
     refuse(ValueError, "with --dict-from nothing is counted, but got", *alike, "--threshold", 2)
     refuse(ValueError, "--dict-from and --output must be different folders, but both", *alike, output="first")
-    refuse(FileNotFoundError, "text.json, but there is no such file", "--train", train, "--dict-from", tmp_path)
+    refuse(
+        FileNotFoundError, "text_pipeline.json, but there is no such file", "--train", train, "--dict-from", tmp_path
+    )
     other = ("--train", write("b", "meh\tx\n"), *alike[2:])
     refuse(ValueError, r"must occur in .*first, but line 1 of .*b has 'meh'; known are neg, pos", *other)
 

@@ -16,7 +16,9 @@ from support.helpers import REPOSITORY
 
 from muse_plugin.preparation import prepare_translation
 from muse_plugin.preparation.parallel_map import map_in_order
-from muse_plugin.text.text_pipeline import FILE_NAME, TextPipeline
+from muse_plugin.text.sentence_pieces import SentencePieces
+from muse_plugin.text.text_pipeline import TextPipeline
+from muse_plugin.text.text_settings import FILE_NAME
 from muse_plugin_command import cli
 
 TATOEBA = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
@@ -114,7 +116,7 @@ def test_the_dictionary_is_the_vocabulary_of_the_pieces_and_joint(prepare, tmp_p
     folder = tmp_path / "data"
     assert (folder / "dict.de.txt").read_bytes() == (folder / "dict.en.txt").read_bytes()
     pipeline = TextPipeline.load(folder)
-    pieces = pipeline.source.make_pieces(pipeline.source_content, "").list_pieces()
+    pieces = SentencePieces(pipeline.source.content).list_pieces()
     assert Dictionary.load(str(folder / "dict.de.txt")).symbols[4:] == pieces
 
 
@@ -256,9 +258,11 @@ def test_what_is_said_to_run_next_fits_the_data(prepare, tmp_path, capsys):
     assert "fairseq-generate" not in shown
     assert prepare("--separate", "--overwrite", "--test", tmp_path / "x", subwords="bpe:50") == 2
     settings = json.loads((tmp_path / "data" / FILE_NAME).read_text())
-    assert settings["source"] | {"sha256": ""} == {
-        **{"lang": "de", "normalize": False, "tokenizer": "none", "aggressive_hyphens": False, "lower_case": False},
-        **{"detokenize": False, "subwords": "sentencepiece", "file": "sentencepiece.model", "sha256": ""},
+    assert settings["format_version"] == 4
+    assert settings["texts"]["source"] | {"sha256": ""} == {
+        **{"lang": "de", "normalize": False, "tokenizer": "none", "aggressive_hyphens": False, "escape": True},
+        **{"lower_case": False, "detokenize": False, "subwords": "sentencepiece", "strip_accents": False},
+        **{"split_chinese": True, "file": "sentencepiece.model", "sha256": ""},
     }
 
 

@@ -8,7 +8,8 @@ from fairseq.tokenizer import tokenize_line
 from support.helpers import REPOSITORY
 
 from muse_plugin.text.text_pipeline import TextPipeline
-from muse_plugin.text.text_settings import TextSettings, load_text_settings
+from muse_plugin.text.text_settings import load_text_settings
+from muse_plugin.text.tokenizer import Tokenizer
 
 CODES = "#version: 0.2\nl o\nlo w\nlow er</w>\ne r</w>\n"
 PIECES = ("low@@", "lower", "er", "n@@", "&@@", "lo@@", "w", "low", "apos@@", ";@@", "s")
@@ -50,8 +51,11 @@ def test_pieces_and_ids_are_those_of_apply_bpe_and_the_given_dictionary(tmp_path
     for line, found in zip(["lower low", "newer"], ids(data / "input0"), strict=True):
         pieces = bpe.process_line(line)
         assert found.tolist() == known.encode_line(pieces, tokenize_line, add_if_not_exist=False).tolist()
-    settings = load_text_settings(data)
-    assert (settings.bpe, settings.vocabulary["from"], settings.vocabulary["size"]) == (True, "dict.en.txt", 15)
+    text, record = load_text_settings(data)
+    assert (text.settings.subwords, record.vocabulary) == (
+        "subword-nmt",
+        {"threshold": 0, "size": 15, "from": "dict.en.txt"},
+    )
     assert "vocabulary: 11 words, 15 rows" in printed
 
 
@@ -59,11 +63,11 @@ def test_new_text_is_cut_alike_after_the_folder_has_moved_and_the_codes_are_gone
     prepare("--train", write("t.tsv", TRAIN), "--bpe-codes", codes)
     codes.unlink()
     (tmp_path / "data").rename(tmp_path / "moved")
-    settings = load_text_settings(tmp_path / "moved")
-    assert settings.split_words(" newer\u00a0low\n") == ["n@@", "e@@", "w@@", "er", "lo@@", "w"]
+    tokenizer = Tokenizer.load(load_text_settings(tmp_path / "moved")[0])
+    assert tokenizer.split(" newer\u00a0low\n") == ["n@@", "e@@", "w@@", "er", "lo@@", "w"]
     # A word that reads as a special symbol is an ordinary one, in pieces.
-    assert "".join(settings.split_words("</s>")).replace("@@", "") == "&lt;/s&gt;"
-    assert settings.split_words("  ") == []
+    assert "".join(tokenizer.split("</s>")).replace("@@", "") == "&lt;/s&gt;"
+    assert tokenizer.split("  ") == []
 
 
 @pytest.mark.parametrize("lower_case", [True, False])
@@ -77,11 +81,11 @@ def test_raw_text_is_treated_as_by_the_pipeline_of_a_translation_model(tmp_path,
         *("--train", write("t.tsv", lines), "--tokenizer", "moses", casing),
         *("--bpe-codes", tmp_path / "model" / "bpe.codes"),
     )
-    settings = load_text_settings(tmp_path / "data")
+    tokenizer = Tokenizer.load(load_text_settings(tmp_path / "data")[0])
     known = Dictionary.load(str(tmp_path / "data" / "input0" / "dict.txt"))
     for line, found in zip(english, ids(tmp_path / "data" / "input0"), strict=True):
         expected = pipeline.encode_source(line)
-        assert " ".join(settings.split_words(line)) == expected
+        assert " ".join(tokenizer.split(line)) == expected
         assert known.string(found) == expected
 
 
@@ -108,24 +112,18 @@ def test_text_of_the_multi30k_recipe_gets_the_pieces_of_subword_nmt(tmp_path, wr
     ]
 
 
-def test_data_without_sub_words_are_stored_as_before(tmp_path, write, prepare):
-    prepare("--train", write("t.tsv", TRAIN))
-    assert '"format_version": 1' in (tmp_path / "data" / "text.json").read_text()
-    assert '"bpe"' not in (tmp_path / "data" / "text.json").read_text()
-
-
 def test_an_earlier_output_must_have_the_same_sub_words(tmp_path, write, prepare, codes):
     train = write("t.tsv", TRAIN)
     prepare("--train", train, "--bpe-codes", codes, output="earlier")
     prepare("--train", train, "--bpe-codes", codes, "--dict-from", tmp_path / "earlier", output="same")
-    with pytest.raises(ValueError, match="bpe is True there and False here"):
+    with pytest.raises(ValueError, match="subwords is subword-nmt there and none here"):
         prepare("--train", train, "--dict-from", tmp_path / "earlier", output="other")
 
 
 @pytest.mark.parametrize(
     ("flags", "error", "message"),
     [
-        (["--bpe-codes", "gone"], FileNotFoundError, r"gone does not exist; name the file by --bpe-codes"),
+        (["--bpe-codes", "gone"], FileNotFoundError, r"--bpe-codes must name a file, but gone does not exist"),
         (["--bpe-codes", "bad"], ValueError, r"bad must start with the line '#version: 0.2', but got 'l o'"),
         (["--dictionary", "gone"], FileNotFoundError, r"--dictionary must name a dictionary of fairseq, but .*gone"),
         (["--dictionary", "bad"], ValueError, r"bad must be a dictionary of fairseq, but reading it gave"),
@@ -141,11 +139,6 @@ def test_what_does_not_fit_is_refused(tmp_path, write, prepare, codes, dictionar
     with pytest.raises(error, match=message):
         prepare("--train", write("t.tsv", TRAIN), *flags)
     assert not (tmp_path / "data").exists()
-
-
-def test_settings_without_a_folder_say_what_they_need():
-    with pytest.raises(ValueError, match=r"sub-words need the folder of bpe\.codes"):
-        TextSettings(lower_case=False, tokenizer="none", language="en", bpe=True).split_words("low")
 
 
 def test_no_more_words_are_remembered_than_stated(monkeypatch):

@@ -10,7 +10,7 @@ from support.helpers import REPOSITORY, assert_close, run_python
 
 from muse_plugin.preparation.word2vec import train_word_vectors
 from muse_plugin.pretrained.word_vectors import read_word_vectors
-from muse_plugin.text.text_settings import load_text_settings
+from muse_plugin.text.text_settings import FILE_NAME, load_text_settings
 from muse_plugin_command.flags.prepare_text import SETTINGS as FLAGS
 
 pytest.importorskip("gensim", reason="needs gensim")
@@ -92,7 +92,7 @@ def test_the_file_has_the_words_of_the_vocabulary_and_the_report_says_so(tmp_pat
     assert found.all()
     learned = train_word_vectors(make_texts, 6, DEFAULTS)
     assert_close(vectors[[rows[word] for word in learned.words]], learned.vectors, atol=0, rtol=0)
-    arguments = load_text_settings(tmp_path / "data").arguments
+    arguments = load_text_settings(tmp_path / "data")[1].arguments
     assert (arguments["word2vec"], arguments["word2vec_min_count"]) == (6, None)
     # What data count as that were made before a flag existed:
     numbers = {"min_count": 5, "window": 5, "epochs": 5, "negative": 5, "sample": 0.001, "seed": 1}
@@ -127,7 +127,7 @@ def test_only_training_text_and_further_texts_are_learned_from(tmp_path, files, 
 
 def test_data_made_before_these_flags_count_as_made_without_them(tmp_path, files, prepare):
     prepare(*files)
-    path = tmp_path / "data" / "text.json"
+    path = tmp_path / "data" / FILE_NAME
     text = path.read_text(encoding="utf-8")
     assert text.count('"word2vec') == 9
     path.write_text(re.sub(r',\s*"word2vec\w*": null', "", text), encoding="utf-8")

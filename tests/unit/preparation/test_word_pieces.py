@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import REPOSITORY, assert_close
 
-from muse_plugin.text.text_settings import TextSettings, load_text_settings
+from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
+from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin.text.word_pieces import PieceRules, WordPieces, choose_rules, read_vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -73,18 +74,18 @@ def ids(folder, split="train"):
     ],
 )
 def test_text_is_cut_as_bert_does(bert, rules, text, pieces):
-    assert WordPieces(bert() / "vocab.txt", rules).split(text) == pieces.split()
+    assert WordPieces(read_vocabulary(bert() / "vocab.txt"), rules).split(text) == pieces.split()
 
 
 def test_special_entries_in_a_text_are_not_special(bert):
-    split = WordPieces(bert() / "vocab.txt", UNCASED).split
+    split = WordPieces(read_vocabulary(bert() / "vocab.txt"), UNCASED).split
     assert split("a [SEP] b</s>") == ["a", "[", "sep", "]", "[UNK]", "<", "/", "s", ">"]
     assert not {"[CLS]", "[MASK]", "[PAD]"} & set(split("[CLS][MASK] [PAD] x"))
     assert split("[sep][SEP]") == ["[", "sep", "]"] * 2
 
 
 def test_a_word_of_more_than_a_hundred_characters_is_unknown(bert):
-    split = WordPieces(bert([*PIECES, "##a"]) / "vocab.txt", UNCASED).split
+    split = WordPieces([*PIECES, "##a"], UNCASED).split
     assert split("a" * 100) == ["a", *["##a"] * 99]
     assert split("a" * 101) == ["[UNK]"]
 
@@ -93,18 +94,16 @@ def test_pieces_of_the_real_vocabulary(tmp_path, real_vocabulary):
     (tmp_path / "vocab.txt").write_bytes(real_vocabulary)
     rules, source = choose_rules(tmp_path)
     assert (rules, source) == (UNCASED, "the entries of vocab.txt")
-    pieces = WordPieces(tmp_path / "vocab.txt", rules).split("The unaffable Naïve [SEP] embeddings")
+    pieces = WordPieces(read_vocabulary(tmp_path / "vocab.txt"), rules).split("The unaffable Naïve [SEP] embeddings")
     assert pieces == "the una ##ffa ##ble naive [ sep ] em ##bed ##ding ##s".split()
     vocabulary = read_vocabulary(tmp_path / "vocab.txt")
     assert (len(vocabulary), vocabulary[100:104]) == (30522, ["[UNK]", "[CLS]", "[SEP]", "[MASK]"])
 
 
 @pytest.fixture(scope="module")
-def any_pieces(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    (folder / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
-    content = {"lower_case": True, "tokenizer": "wordpiece", "language": "en", "strip_accents": True}
-    return TextSettings(**content, vocabulary_folder=folder)
+def any_pieces():
+    settings = TextSettings("en", lower_case=True, subwords="wordpiece", strip_accents=True)
+    return Tokenizer(settings, "\n".join(PIECES).encode())
 
 
 @settings(max_examples=150, deadline=None)
@@ -112,7 +111,7 @@ def any_pieces(tmp_path_factory):
     line=st.text(st.one_of(st.characters(), st.sampled_from("[SEP]UNK</s>ab \t\r\x1c\x85\u2028\u00a0")), max_size=40)
 )
 def test_any_text_gives_pieces_that_fairseq_separates_alike_and_that_have_no_special_meaning(any_pieces, line):
-    pieces = any_pieces.split_words(line)
+    pieces = any_pieces.split(line)
     assert tokenize_line(" ".join(pieces)) == pieces
     assert set(pieces) <= set(PIECES) - {"[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
@@ -197,7 +196,7 @@ def test_without_the_package_the_way_out_is_named(bert, monkeypatch):
     with pytest.raises(
         ImportError, match="needs the package tokenizers, which is missing; run 'pip install tokenizers'"
     ):
-        WordPieces(bert() / "vocab.txt", UNCASED)
+        WordPieces(read_vocabulary(bert() / "vocab.txt"), UNCASED)
 
 
 # The command
@@ -222,7 +221,7 @@ def test_the_dictionary_is_the_whole_vocabulary_in_its_order(tmp_path, write, pr
     assert re.search(r"word pieces of .*vocab\.txt, uncased as the entries of vocab\.txt has it", out)
     # one of the 14 pieces is [UNK]
     assert "14 words (3.5 in a text on average, 6 at most), 7.14% unknown" in out
-    assert load_text_settings(data).vocabulary == {"threshold": 0, "size": 4 + len(odd), "from": "vocab.txt"}
+    assert load_text_settings(data)[1].vocabulary == {"threshold": 0, "size": 4 + len(odd), "from": "vocab.txt"}
 
 
 def test_new_text_is_cut_as_the_data_was_when_the_bert_folder_is_gone(tmp_path, write, prepare, bert):
@@ -231,19 +230,19 @@ def test_new_text_is_cut_as_the_data_was_when_the_bert_folder_is_gone(tmp_path, 
     for path in folder.iterdir():
         path.unlink()
     moved = (tmp_path / "data").rename(tmp_path / "moved")
-    content = json.loads((moved / "text.json").read_text(encoding="utf-8"))
-    assert content["format_version"] == 2
-    assert (content["tokenizer"], content["lower_case"], content["strip_accents"], content["split_chinese"]) == (
-        *("wordpiece", True, False),
-        True,
-    )
-    loaded = load_text_settings(moved)
-    assert loaded.split_words("CAFÉ [SEP]") == ["café", "[", "sep", "]"]
-    assert pickle.loads(pickle.dumps(loaded)).split_words("ab") == ["a", "##b"]
-    assert (loaded.unknown_piece, loaded.split_words("zzz")) == ("[UNK]", ["[UNK]"])
+    content = json.loads((moved / FILE_NAME).read_text(encoding="utf-8"))["texts"]["text"]
+    assert (content["subwords"], content["file"]) == ("wordpiece", "vocab.txt")
+    assert (content["lower_case"], content["strip_accents"], content["split_chinese"]) == (True, False, True)
+    text, _ = load_text_settings(moved)
+    loaded = Tokenizer.load(text)
+    assert loaded.split("CAFÉ [SEP]") == ["café", "[", "sep", "]"]
+    assert pickle.loads(pickle.dumps(loaded)).split("ab") == ["a", "##b"]
+    assert (text.settings.unknown_piece, loaded.split("zzz")) == ("[UNK]", ["[UNK]"])
     (moved / "vocab.txt").unlink()
-    with pytest.raises(FileNotFoundError, match=r"moved/vocab\.txt does not exist; name the folder"):
-        load_text_settings(moved).split_words("a")
+    with pytest.raises(
+        FileNotFoundError, match=r"the word pieces .*moved/vocab\.txt, which .* names, do not exist; copy"
+    ):
+        Tokenizer.load(text)
 
 
 def test_the_same_command_replaces_its_data_and_other_casing_does_not(tmp_path, write, prepare, bert):
@@ -256,20 +255,22 @@ def test_the_same_command_replaces_its_data_and_other_casing_does_not(tmp_path, 
     with pytest.raises(FileExistsError, match=r"--lower-case was None and is False"):
         prepare(*command, "--no-lower-case")
     prepare(*command, "--no-lower-case", "--overwrite")
-    assert not load_text_settings(tmp_path / "data").lower_case
+    assert not load_text_settings(tmp_path / "data")[0].settings.lower_case
 
 
 def test_data_of_an_earlier_version_may_be_made_again(tmp_path, write, prepare):
     train = write("train", "yes\ta\nno\tb\n")
     prepare("--train", train)
-    path = tmp_path / "data" / "text.json"
-    content = json.loads(path.read_text(encoding="utf-8"))
+    fixture = REPOSITORY / "tests" / "fixtures" / "text_version_1" / "text.json"
+    earlier = json.loads(fixture.read_text(encoding="utf-8"))
+    made = json.loads((tmp_path / "data" / FILE_NAME).read_text(encoding="utf-8"))["data"]
+    del made["arguments"]["bert_dir"]  # a flag that did not exist
+    content = {**earlier, **made, "tokenizer": "none", "lower_case": False}
     assert content["format_version"] == 1
-    assert "strip_accents" not in content
-    assert content["arguments"]["lower_case"] is False
-    del content["arguments"]["bert_dir"]  # a flag that did not exist
-    path.write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "data" / FILE_NAME).unlink()
+    (tmp_path / "data" / "text.json").write_text(json.dumps(content), encoding="utf-8")
     prepare("--train", train)
+    assert not (tmp_path / "data" / "text.json").exists()
     with pytest.raises(FileExistsError, match="--lower-case was False and is True"):
         prepare("--train", train, "--lower-case")
 
@@ -295,9 +296,3 @@ def test_word_pieces_and_the_bert_folder_belong_together(write, prepare, bert):
         prepare(*train, "--tokenizer", "moses", "--bert-dir", bert())
     with pytest.raises(ValueError, match="--tokenizer needs one label for each text, but --format conll"):
         prepare(*train, "--format", "conll", *PAIRS[2:], bert(name="other"))
-
-
-def test_settings_without_a_folder_cannot_cut(any_pieces):
-    lost = TextSettings(lower_case=True, tokenizer="wordpiece", language="en")
-    with pytest.raises(ValueError, match=r"need the folder of vocab\.txt, but these settings have none; load them"):
-        lost.split_words("a")

@@ -183,7 +183,8 @@ def make_data(folder, dataset, kind="pieces", pairs=100):
     (data / "bin").mkdir(parents=True)
     (data / ".text.done").touch()
     (data / "settings.txt").write_text(f"dataset={dataset}\n", encoding="utf-8")
-    (data / "bin" / "text.json").write_text(json.dumps({"splits": {"train": {"sentences": pairs}}}), encoding="utf-8")
+    record = {"splits": {"train": {"sentences": pairs}}}
+    (data / "bin" / "text_pipeline.json").write_text(json.dumps({"data": record}), encoding="utf-8")
 
 
 def read_calls(folder):

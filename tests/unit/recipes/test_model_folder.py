@@ -3,13 +3,15 @@
 import gzip
 import io
 import subprocess
+from dataclasses import replace
 
 import pytest
 from sacremoses import MosesDetokenizer
 from subword_nmt.apply_bpe import BPE
 from support.helpers import REPOSITORY, recipe_environment
 
-from muse_plugin.text.text_pipeline import FILE_NAME, TextPipeline
+from muse_plugin.text.text_pipeline import TextPipeline, make_word_splitter
+from muse_plugin.text.text_settings import FILE_NAME
 
 DATA = REPOSITORY.parent / "shared" / "data"
 RECIPES = ["multi30k", "iwslt14_de_en", "iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr", "tatoeba_de_en"]
@@ -93,8 +95,8 @@ def test_the_words_of_multi30k_are_those_that_its_pipeline_makes(lang, save):
     path = DATA / "multi30k" / f"test_2016_flickr.lc.norm.tok.{lang}"
     if not path.is_file():
         pytest.skip("Multi30k is not here")
-    words_of = TextPipeline.load(save("multi30k")[1]).source
-    words_of = type(words_of)(lang, words_of.normalize, lower_case=words_of.lower_case).make_words()
+    settings = replace(TextPipeline.load(save("multi30k")[1]).source.settings, lang=lang)
+    words_of = make_word_splitter(settings).split
     detokenizer = MosesDetokenizer(lang=lang)
     for line in path.read_text(encoding="utf-8").splitlines():
         assert " ".join(words_of(detokenizer.detokenize(line.split()).capitalize())) == line

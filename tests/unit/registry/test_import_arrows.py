@@ -29,7 +29,7 @@ def floor(rooms, others=None):
 BELOW = "models modules ops pretrained"
 FLOORS = {
     "files": floor("", "tqdm"),
-    "text": floor("files", "subword_nmt sentencepiece sacremoses tokenizers fairseq"),
+    "text": floor("files", "subword_nmt sentencepiece sacremoses tokenizers"),
     "results": floor("files", "torch matplotlib"),
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
