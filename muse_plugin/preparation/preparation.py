@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -16,7 +16,7 @@ from muse_plugin.files.lines import iterate_lines
 from muse_plugin.preparation.corpus_formats import CorpusFormat
 from muse_plugin.preparation.label_dictionary import build_label_dictionary, check_known, check_several
 from muse_plugin.preparation.labelled_sentences import SentenceReader
-from muse_plugin.preparation.split_files import Counts, SplitFiles, count_split, count_tokens, iterate_tokens
+from muse_plugin.preparation.split_files import SplitFiles, count_tokens, iterate_tokens
 from muse_plugin.preparation.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
 from muse_plugin.preparation.vocabulary import (
     Share,
@@ -41,11 +41,6 @@ def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
     if args.valid:
         files.append(("valid", args.valid, "--valid"))
     return files + [(f"test{i or ''}", path, "--test") for i, path in enumerate(args.test)]
-
-
-class _Split(NamedTuple):
-    files: SplitFiles
-    counts: Counts
 
 
 class Preparation:
@@ -91,16 +86,16 @@ class Preparation:
         """
         text_folder = self.folder / "text"
         text_folder.mkdir()
-        splits = [_Split(files, count_split(files)) for files in self._write_text(text_folder)]
+        splits = self._write_text(text_folder)
         # Labels first: what is wrong with them is found before the long steps.
-        self._write_labels([split.files for split in splits])
+        self._write_labels(splits)
         words = self._write_inputs(splits)
         if self.args.characters:
-            self._write_characters([split.files for split in splits])
+            self._write_characters(splits)
         if self.args.word_vectors:
             self._write_vectors(words, splits, *self._read_vectors(words, splits))
         elif self.args.word2vec:
-            self._write_vectors(words, splits, *self._train_vectors(words, splits[0].files))
+            self._write_vectors(words, splits, *self._train_vectors(words, splits[0]))
         shutil.rmtree(text_folder)
         self._save_settings(words, splits)
         return self.report
@@ -144,20 +139,20 @@ class Preparation:
             binarise(split.path("label"), dictionary, folder / split.name)
         self.report.append(describe_labels({label: counts[label] for label in known}, self.record.tags))
 
-    def _write_inputs(self, splits: list[_Split]) -> Dictionary:
+    def _write_inputs(self, splits: list[SplitFiles]) -> Dictionary:
         dictionary = self._choose_dictionary(splits)
-        self._binarise("input", dictionary, [split.files for split in splits])
+        self._binarise("input", dictionary, splits)
         unknown_ids = {dictionary.unk(), dictionary.index(self.tokenizer.settings.unknown_piece or dictionary.unk_word)}
         unknown = {
-            split.files.name: measure_share(split.counts.words, lambda word: dictionary.index(word) in unknown_ids)
+            split.name: measure_share(split.counts.words, lambda word: dictionary.index(word) in unknown_ids)
             for split in splits
         }
-        counts = {split.files.name: split.counts for split in splits}
+        counts = {split.name: split.counts for split in splits}
         self.report += describe_splits(counts, unknown, self.record.pair)
         self.report.append(f"vocabulary: {len(list_words(dictionary)):,} words, {len(dictionary):,} rows")
         return dictionary
 
-    def _choose_dictionary(self, splits: list[_Split]) -> Dictionary:
+    def _choose_dictionary(self, splits: list[SplitFiles]) -> Dictionary:
         if self.earlier:
             return load_dictionary(self.args.dict_from / "input0" / "dict.txt")
         if self.args.bert_dir:
@@ -184,7 +179,7 @@ class Preparation:
             for split in splits:
                 binarise(split.path(key), dictionary, self.folder / key / split.name)
 
-    def _read_vectors(self, dictionary: Dictionary, splits: list[_Split]) -> tuple[dict[str, int], Tensor]:
+    def _read_vectors(self, dictionary: Dictionary, splits: list[SplitFiles]) -> tuple[dict[str, int], Tensor]:
         """Vectors of the file, and the row of each word that has one, be it in the vocabulary or not."""
         vocabulary = list_words(dictionary)
         everything = dict.fromkeys(vocabulary)
@@ -227,18 +222,18 @@ class Preparation:
         return rows, learned.vectors
 
     def _write_vectors(
-        self, dictionary: Dictionary, splits: list[_Split], rows: dict[str, int], vectors: Tensor
+        self, dictionary: Dictionary, splits: list[SplitFiles], rows: dict[str, int], vectors: Tensor
     ) -> None:
         vocabulary = list_words(dictionary)
         kept = [word for word in vocabulary if word in rows]
         with open_atomically(self.folder / "word_vectors.txt") as file:
             write_word_vectors(file, kept, vectors[[rows[word] for word in kept]])
         shares: dict[str, Share] = {
-            split.files.name: measure_share(split.counts.words, rows.__contains__) for split in splits
+            split.name: measure_share(split.counts.words, rows.__contains__) for split in splits
         }
         self.report += describe_coverage(shares, len(kept), len(vocabulary), vectors.shape[1])
 
-    def _save_settings(self, words: Dictionary, splits: list[_Split]) -> None:
+    def _save_settings(self, words: Dictionary, splits: list[SplitFiles]) -> None:
         source = VOCABULARY_NAME if self.args.bert_dir else self.args.vocabulary_from
         if self.args.dictionary:
             source = self.args.dictionary.name
@@ -248,10 +243,10 @@ class Preparation:
             "from": "earlier" if self.earlier else source,
         }
         described = {
-            split.files.name: {
+            split.name: {
                 "sentences": split.counts.sentences,
                 "words": split.counts.running,
-                "file": split.files.source.name,
+                "file": split.source.name,
             }
             for split in splits
         }

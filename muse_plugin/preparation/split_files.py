@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import random
 import re
 from collections import Counter
@@ -19,6 +20,27 @@ def split_characters(words: Iterable[str]) -> list[str]:
     A U+2581 within a word becomes ``_``.
     """
     return list(SPACE_MARK.join(word.replace(SPACE_MARK, "_") for word in words))
+
+
+class Counts(NamedTuple):
+    """What one split holds.
+
+    Attributes:
+        sentences: examples; a pair is one.
+        texts: texts; a pair has two.
+        words: how often each word occurs.
+        longest: words of the longest text.
+    """
+
+    sentences: int
+    texts: int
+    words: "Counter[str]"
+    longest: int
+
+    @property
+    def running(self) -> int:
+        """The number of words of all texts."""
+        return sum(self.words.values())
 
 
 class SplitFiles:
@@ -46,6 +68,18 @@ class SplitFiles:
     def inputs(self, kind: str = "input") -> list[Path]:
         """Returns the files of the texts, or with ``characters`` those of their characters."""
         return [self.path(key) for key in self.keys if key.startswith(kind)]
+
+    @functools.cached_property
+    def counts(self) -> Counts:
+        """What the texts hold, once they are written."""
+        words: Counter[str] = Counter()
+        texts = longest = 0
+        for path in self.inputs():
+            for tokens in iterate_tokens(path):
+                words.update(tokens)
+                texts += 1
+                longest = max(longest, len(tokens))
+        return Counts(texts // len(self.inputs()), texts, words, longest)
 
     def write(self, sentences: Iterable[Sentence]) -> None:
         """Writes all files of the split."""
@@ -84,39 +118,6 @@ class SplitFiles:
         # of the same file: a label that only the part has is first met there
         moved.first_lines = {label: line for label, line in self.first_lines.items() if label in kept}
         return moved
-
-
-class Counts(NamedTuple):
-    """What one split holds.
-
-    Attributes:
-        sentences: examples; a pair is one.
-        texts: texts; a pair has two.
-        words: how often each word occurs.
-        longest: words of the longest text.
-    """
-
-    sentences: int
-    texts: int
-    words: "Counter[str]"
-    longest: int
-
-    @property
-    def running(self) -> int:
-        """The number of words of all texts."""
-        return sum(self.words.values())
-
-
-def count_split(split: SplitFiles) -> Counts:
-    """Counts the words of one split."""
-    words: Counter[str] = Counter()
-    texts = longest = 0
-    for path in split.inputs():
-        for tokens in iterate_tokens(path):
-            words.update(tokens)
-            texts += 1
-            longest = max(longest, len(tokens))
-    return Counts(texts // len(split.inputs()), texts, words, longest)
 
 
 def count_tokens(paths: Iterable[Path]) -> "Counter[str]":

@@ -31,7 +31,6 @@ SUBWORDS = ("none", *SUBWORD_FILES)
 
 _LARGEST_SUBWORDS = 1 << 28  # bytes; larger files are none of ours: a model of SentencePiece has a few megabytes
 _FILE_KINDS = {"subword-nmt": "BPE codes", "sentencepiece": "SentencePiece pieces", "wordpiece": "word pieces"}
-_NOT_IN_VERSION_2 = ("escape", "strip_accents", "split_chinese")
 _JOINT_KINDS: dict[str, Kind] = {  # of version 1
     **{"source_lang": str, "target_lang": str, "lower_case": bool},
     **{"bpe_codes": FileName, "bpe_codes_sha256": str, "bpe_merges": int},
@@ -48,10 +47,10 @@ class TextSettings:
         normalize: whether Moses' punctuation normalisation comes first.
         tokenizer: ``moses``, or ``none`` for text that is split at spaces: tokenised already, or for SentencePiece.
         aggressive_hyphens: whether Moses splits words at hyphens (``@-@``).
-        escape: whether Moses writes ``&amp;`` for ``&`` and the like.
         lower_case: whether the words are lower-cased; the case is not restored.
         detokenize: whether decoded words are joined by Moses' rules, or by spaces.
         subwords: ``none``, ``subword-nmt``, ``sentencepiece`` or ``wordpiece``.
+        escape: whether Moses writes ``&amp;`` for ``&`` and the like.
         strip_accents: whether accents are taken off before a text is cut into word pieces.
         split_chinese: whether each Chinese character is a word before a text is cut into word pieces.
 
@@ -63,10 +62,10 @@ class TextSettings:
     normalize: bool = True
     tokenizer: str = "moses"
     aggressive_hyphens: bool = False
-    escape: bool = True
     lower_case: bool = False
     detokenize: bool = True
     subwords: str = "subword-nmt"
+    escape: bool = True  # the fields of version 2 end before this one
     strip_accents: bool = False
     split_chinese: bool = True
 
@@ -82,6 +81,13 @@ class TextSettings:
     def unknown_piece(self) -> Optional[str]:
         """What an unknown word is cut into: a word of the dictionary; None if there are no word pieces."""
         return UNKNOWN_PIECE if self.subwords == "wordpiece" else None
+
+
+_FIELDS = tuple(entry.name for entry in fields(TextSettings))
+_TEXT_KINDS: dict[str, Any] = {
+    **{entry.name: type(entry.default) for entry in fields(TextSettings)},
+    **{"lang": str, "tokenizer": TOKENIZERS, "subwords": SUBWORDS},
+}
 
 
 def make_sentence_settings(lang: str, tokenizer: str, subwords: str, **others: bool) -> TextSettings:
@@ -210,74 +216,59 @@ def load_texts(path: Path, names: tuple[str, ...]) -> tuple[dict[str, StoredText
     Raises:
         ValueError: if the file is damaged, incomplete, of another format version, or has other texts.
     """
+    known, prefix = _FIELDS, "texts."
     if path.name == EARLIER_NAME:
-        texts, record = _read_sentence_data(path)
+        content = _upgrade_sentence_data(path)
     else:
         version, content = read_settings(path, (1, 2, FORMAT_VERSION), _WAY_OUT)
-        read = _read_joint if version == 1 else _read_sides if version == 2 else _read_texts
-        texts, record = read(path, content)
-    if {*texts} != {*names}:
+        if version == 1:
+            content = _upgrade_joint(path, content)
+        elif version == 2:
+            known, prefix, content = _FIELDS[: _FIELDS.index("escape")], "", {"texts": content}
+    texts = content.get("texts")
+    is_of_sentences = isinstance(texts, dict) and "text" in texts
+    check_faults(path, find_faults(content, {"texts": dict, **({"data": dict} if is_of_sentences else {})}), _WAY_OUT)
+    check_faults(path, _find_text_faults(content["texts"], is_of_sentences, known, prefix), _WAY_OUT)
+    if is_of_sentences:
+        faults = find_faults(content["data"], RECORD_KINDS, "data.")
+        check_faults(path, faults or find_inner_faults(content["data"], "data."), _WAY_OUT)
+    if {*content["texts"]} != {*names}:
         raise ValueError(
             f"{path} must have the settings of {' and '.join(names)}, but has those of {' and '.join(texts)}; name the "
             "folder of the model's own data."
         )
-    return texts, record
+    stored = {
+        name: StoredText(
+            TextSettings(**{field: text[field] for field in known}), path, text.get("file", ""), text.get("sha256", "")
+        )
+        for name, text in content["texts"].items()
+    }
+    return stored, DataRecord(**content["data"]) if is_of_sentences else None
 
 
-_Read = tuple[dict[str, StoredText], Optional[DataRecord]]
-
-
-def _read_texts(path: Path, content: dict[str, Any]) -> _Read:
-    texts = content.get("texts")
-    is_of_sentences = isinstance(texts, dict) and "text" in texts
-    faults = find_faults(content, {"texts": dict, **({"data": dict} if is_of_sentences else {})})
-    check_faults(path, faults, _WAY_OUT)
-    stored = _read_each(path, content["texts"], ("text",) if is_of_sentences else ("source", "target"), "texts.")
-    if not is_of_sentences:
-        return stored, None
-    faults = find_faults(content["data"], RECORD_KINDS, "data.")
-    check_faults(path, faults or find_inner_faults(content["data"], "data."), _WAY_OUT)
-    return stored, DataRecord(**content["data"])
-
-
-def _read_sides(path: Path, content: dict[str, Any]) -> _Read:
-    return _read_each(path, content, ("source", "target"), "", _NOT_IN_VERSION_2), None
-
-
-def _read_each(
-    path: Path, texts: dict[str, Any], names: tuple[str, ...], prefix: str, left_out: tuple[str, ...] = ()
-) -> dict[str, StoredText]:
-    """Reads texts whose fields are those of ``TextSettings`` but for some that are left out."""
-    known = [entry for entry in fields(TextSettings) if entry.name not in left_out]
+def _find_text_faults(texts: dict[str, Any], is_of_sentences: bool, known: tuple[str, ...], prefix: str) -> list[str]:
+    names = ("text",) if is_of_sentences else ("source", "target")
     faults = find_faults(texts, dict.fromkeys(names, dict), prefix)
     for name in names:
         if isinstance(text := texts.get(name), dict):
-            kinds: dict[str, Any] = {entry.name: type(entry.default) for entry in known}
-            kinds |= {"lang": str, "tokenizer": TOKENIZERS, "subwords": SUBWORDS}
+            kinds = {field: _TEXT_KINDS[field] for field in known}
             kinds |= {} if text.get("subwords") == "none" else {"file": FileName, "sha256": str}
             faults += find_faults(text, kinds, f"{prefix}{name}.")
-    check_faults(path, faults, _WAY_OUT)
-    return {
-        name: StoredText(
-            TextSettings(**{entry.name: text[entry.name] for entry in known}),
-            path,
-            text.get("file", ""),
-            text.get("sha256", ""),
-        )
-        for name, text in texts.items()
-    }
+    return faults
 
 
-def _read_joint(path: Path, content: dict[str, Any]) -> _Read:
+def _upgrade_joint(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """The content of ``text_pipeline.json`` of version 1 in the form of now."""
     check_faults(path, find_faults(content, _JOINT_KINDS), _WAY_OUT)
-    texts = {}
-    for name in ("source", "target"):
-        settings = TextSettings(content[f"{name}_lang"], lower_case=content["lower_case"])
-        texts[name] = StoredText(settings, path, content["bpe_codes"], content["bpe_codes_sha256"])
-    return texts, None
+    subwords = {"file": content["bpe_codes"], "sha256": content["bpe_codes_sha256"]}
+    sides = {
+        name: TextSettings(content[f"{name}_lang"], lower_case=content["lower_case"]) for name in ("source", "target")
+    }
+    return {"texts": {name: asdict(settings) | subwords for name, settings in sides.items()}}
 
 
-def _read_sentence_data(path: Path) -> _Read:
+def _upgrade_sentence_data(path: Path) -> dict[str, Any]:
+    """The content of ``text.json`` in the form of now, but for the hash of the subwords, which it did not have."""
     version, content = read_settings(path, (1, 2, 3), _WAY_OUT)
     kinds: dict[str, Kind] = {"lower_case": bool, "tokenizer": TOKENIZERS, "language": str, **RECORD_KINDS}
     if version > 1:
@@ -289,6 +280,6 @@ def _read_sentence_data(path: Path) -> _Read:
     if tokenizer == "wordpiece":
         tokenizer, subwords = "none", "wordpiece"
     own = {name: content[name] for name in ("lower_case", "strip_accents", "split_chinese") if name in content}
-    settings = make_sentence_settings(content["language"], tokenizer, subwords, **own)
-    text = StoredText(settings, path, SUBWORD_FILES.get(subwords, ""))
-    return {"text": text}, DataRecord(**{name: content[name] for name in RECORD_KINDS})
+    text = asdict(make_sentence_settings(content["language"], tokenizer, subwords, **own))
+    text |= {} if subwords == "none" else {"file": SUBWORD_FILES[subwords], "sha256": ""}
+    return {"texts": {"text": text}, "data": {name: content[name] for name in RECORD_KINDS}}
