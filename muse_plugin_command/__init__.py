@@ -15,6 +15,9 @@ def main() -> int:
     Returns:
         The exit code. Ctrl-C and a reader that has seen enough, such as ``head``, end it without a traceback.
     """
+    # For the processes that a library starts by -c, such as those of multiprocessing: Python 3.11 leaves the current
+    # folder off their module path then. What this package starts, it starts by a path, which is the same in 3.10.
+    os.environ.setdefault("PYTHONSAFEPATH", "1")
     from muse_plugin_command import cli
 
     try:

@@ -4,4 +4,6 @@ import sys
 
 from muse_plugin_command import main
 
+if not getattr(sys.flags, "safe_path", False):
+    del sys.path[0]  # the current folder, which -m has put there
 sys.exit(main())

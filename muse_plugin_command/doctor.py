@@ -268,8 +268,8 @@ def probe_modules(modules: Sequence[str], timeout: float = 180.0) -> dict[str, F
 
 
 def _run_probe(modules: Sequence[str], timeout: float) -> tuple[str, str]:
-    start = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='_muse_plugin_probe')"
-    command = [sys.executable, "-c", start, str(Path(__file__).resolve()), *modules]
+    # By its path: -m and -c would put the current folder first on the module path, and run a random.py that lies there.
+    command = [sys.executable, str(Path(__file__).resolve()), *modules]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)
     except subprocess.TimeoutExpired as error:
@@ -281,7 +281,8 @@ def _run_probe(modules: Sequence[str], timeout: float) -> tuple[str, str]:
 
 def _probe(modules: Sequence[str]) -> None:
     """The second process: imports each module and prints what it saw as one line of JSON."""
-    sys.path[:] = [folder for folder in sys.path if folder]  # not the current folder: it is not always there
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # the folder of this file
     distributions = {requirement.module: requirement.distribution for requirement in (*REQUIREMENTS, TRITON)}
     for name in modules:
         facts: dict[str, Any] = {}
@@ -407,5 +408,5 @@ def _quote(path: Path) -> str:
     return f"'{text}'" if re.search(r"[^\w./@%+=:,-]", text) else text
 
 
-if __name__ == "_muse_plugin_probe":
-    _probe(sys.argv[2:])
+if __name__ == "__main__":
+    _probe(sys.argv[1:])

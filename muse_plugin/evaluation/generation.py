@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Optional
 
+import fairseq_cli
 from fairseq.data.data_utils import infer_language_pair
 
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
@@ -49,7 +50,9 @@ def make_command(args: argparse.Namespace, results_path: Path) -> list[str]:
         **{flag: default if getattr(args, flag) is None else getattr(args, flag) for flag, default in DEFAULTS.items()},
         "post_process": None if keeps_subwords else args.post_process or "subword_nmt",
     }
-    command = [sys.executable, "-m", "fairseq_cli.generate", str(args.data), "--user-dir", str(PACKAGE_FOLDER)]
+    # By its path: -m and -c would put the current folder first on the module path, and run a random.py that lies there.
+    program = Path(fairseq_cli.__file__).with_name("generate.py")
+    command = [sys.executable, str(program), str(args.data), "--user-dir", str(PACKAGE_FOLDER)]
     for flag, value in values.items():
         command += [] if value is None else ["--" + flag.replace("_", "-"), str(value)]
     return [*command, *(["--cpu"] if args.cpu else []), *(args.generate_arg or ())]

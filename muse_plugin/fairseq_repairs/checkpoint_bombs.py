@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq import checkpoint_utils
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.fairseq_repairs.repair import Repair, replace
 from muse_plugin.pretrained.torch_files import check_stored_whole, check_torch_file
+
+FAIRSEQ_READS_SAFELY = bool(torch.__version__ >= "2.6")  # as versions; torch before that restricts only who asks for it
 
 
 def _apply() -> None:
@@ -16,6 +19,8 @@ def _apply() -> None:
         is_file = Path(path).is_file()  # others, such as those of a store, are left to fairseq
         if is_file:
             check_torch_file(Path(path))
+            if not FAIRSEQ_READS_SAFELY:
+                load_checkpoint(path)  # refuses what would run code
         try:
             state: dict[str, Any] = original(path, *rest, **named)
         except Exception:
@@ -29,6 +34,7 @@ def _apply() -> None:
 
 
 REPAIR = Repair(
-    why="a checkpoint of a few kilobytes, packed or made of a repeated number, can fill the memory when it is read",
+    why="a checkpoint of a few kilobytes, packed or made of a repeated number, can fill the memory when it is read; "
+    "with torch before 2.6, one can also run code then",
     remedy=_apply,
 )

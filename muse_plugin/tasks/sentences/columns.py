@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 from torch import Tensor
 
 # Stands between the characters of one word and the next.
@@ -101,8 +101,10 @@ def load_column(folder: Path, split: str, dictionary: Dictionary) -> Any:
         FileNotFoundError: if it is not there.
         ValueError: if it is damaged.
     """
+    path = str(folder / split)
     try:
-        dataset = data_utils.load_indexed_dataset(str(folder / split), dictionary)
+        kind = indexed_dataset.infer_dataset_impl(path) or "cached"
+        dataset = None if kind == "fasta" else data_utils.load_indexed_dataset(path, dictionary, kind)
     except (ValueError, OverflowError, MemoryError, OSError, KeyError, AssertionError, struct.error) as error:
         raise ValueError(
             f"the data must be as prepare-text wrote them, but reading {folder / split}.idx and .bin gave "

@@ -3,6 +3,7 @@
 import re
 import sys
 
+import fairseq_cli.generate
 import pytest
 from support import fairseq_commands
 from support.helpers import parse_flags
@@ -99,7 +100,7 @@ def test_command_has_every_setting_as_a_word_of_its_own(tmp_path):
         "--generate-arg=--fp16", "--generate-arg=--x=; rm",
     )  # fmt: skip
     assert make_command(args, tmp_path) == [
-        sys.executable, "-m", "fairseq_cli.generate", "data $HOME", "--user-dir", str(PACKAGE_FOLDER),
+        sys.executable, fairseq_cli.generate.__file__, "data $HOME", "--user-dir", str(PACKAGE_FOLDER),
         "--path", "a b.pt", "--results-path", str(tmp_path), "--gen-subset", "test1", "--beam", "4",
         "--lenpen", "0.6", "--source-lang", "de", "--target-lang", "en",
         "--batch-size", "7", "--post-process", "subword_nmt", "--cpu", "--fp16", "--x=; rm",
@@ -131,7 +132,7 @@ def test_flags_reach_fairseq(trained, monkeypatch, run_evaluate, write_log, flag
         "--path", f"{checkpoint}:other.pt", "--data", data, "--beam", "4", "--lenpen", "0", "--max-tokens", "99", *flags
     )
     ((command, folder),) = given
-    assert command[3:] == [
+    assert command[2:] == [
         str(data), "--user-dir", str(PACKAGE_FOLDER), "--path", f"{checkpoint}:other.pt", "--results-path", str(folder),
         "--gen-subset", "test", "--beam", "4", "--lenpen", "0.0", "--source-lang", "de", "--target-lang", "en",
         "--max-tokens", "99", *(["--post-process", post_process] if post_process else []),

@@ -1,0 +1,83 @@
+"""No command imports what lies in the folder that it is given in: a downloaded model may come with a ``random.py``."""
+
+import os
+import sys
+from importlib.metadata import packages_distributions
+
+import pytest
+from support.fairseq_commands import run
+from support.helpers import REPOSITORY, run_command
+from support.translation_models import save_translation_model
+
+# What pip writes for the command, as a file of its own: the tests need no installation.
+CONSOLE_SCRIPT = "import sys\nfrom muse_plugin_command import main\nsys.exit(main())\n"
+NAMES = {
+    *(*sys.stdlib_module_names, *packages_distributions()),
+    *("fairseq_cli", "muse_plugin", "muse_plugin_command", "sitecustomize", "usercustomize", "generate", "train"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a model, texts and data, and with a file for every name that may be imported."""
+    folder = save_translation_model(tmp_path_factory.mktemp("downloaded"))
+    (folder / "raw.de").write_text("Wo ist der Bahnhof?\n")
+    (folder / "raw.en").write_text("Where is the station?\n")
+    (folder / "labels.txt").write_text("good\tWo ist der Bahnhof\nbad\tDer Zug ist da\n")
+    dictionaries = ["--srcdict", folder / "dict.de.txt", "--tgtdict", folder / "dict.en.txt"]
+    test = ["--testpref", folder / "raw", "-s", "de", "-t", "en"]
+    run("preprocess", *test, *dictionaries, "--destdir", folder / "bin", "--workers", 1)
+    marker = folder / "ran"
+    for name in NAMES:
+        if name.isidentifier():
+            (folder / f"{name}.py").write_text(f"print({name!r}, file=open({str(marker)!r}, 'a'))\n")
+    package = folder / "examples" / "simultaneous_translation"  # which fairseq imports where it is
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"print('examples', file=open({str(marker)!r}, 'a'))\n")
+    (folder.parent / "muse-plugin").write_text(CONSOLE_SCRIPT)
+    return folder
+
+
+COMMANDS = {
+    "path": ["path"],
+    "doctor": ["doctor"],
+    "average": ["average", "--inputs", "checkpoint_avg.pt", "--output", "{out}/a.pt"],
+    "translate": ["translate", "--path", ".", "--input", "raw.de", "--output", "{out}/a.en", "--cpu"],
+    "evaluate": ["evaluate", "--path", "checkpoint_avg.pt", "--data", "bin", "--cpu", "--output", "{out}/a.json"],
+    "prepare-text": ["prepare-text", "--train", "labels.txt", "--format", "label-tab-text", "--output", "{out}/a"],
+    "prepare-translation": [
+        *("prepare-translation", "--source-lang", "de", "--target-lang", "en", "--train", "raw", "--valid", "raw"),
+        *("--subwords", "none", "--workers", "2", "--output", "{out}/a"),
+    ],
+    "analyze": [
+        *("analyze", "model", "--path", "checkpoint_avg.pt", "--data", "bin", "--split", "test", "--cpu"),
+        *("--output", "{out}/a"),
+    ],
+}
+
+
+def start(folder, words, out, *program):
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    env.pop("PYTHONSAFEPATH", None)
+    words = [word.format(out=out) for word in words]
+    return run_command([sys.executable, *map(str, program), *words], cwd=folder, env=env)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_file_of_the_current_folder_is_imported(folder, tmp_path, name):
+    done = start(folder, COMMANDS[name], tmp_path, folder.parent / "muse-plugin")
+    ran = (folder / "ran").read_text() if (folder / "ran").exists() else ""
+    (folder / "ran").unlink(missing_ok=True)
+    assert ran == ""
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", ["muse_plugin_command", "muse_plugin.cli"])
+def test_python_m_imports_nothing_from_there_once_the_command_has_begun(tmp_path, program):
+    for name in ("matplotlib", *(["torch"] if program == "muse_plugin_command" else [])):  # imported late
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w')\n")
+    (tmp_path / "a.txt").write_text("a b c d\n")
+    words = ["evaluate", "--hypotheses", "a.txt", "--references", "a.txt", "--sources", "a.txt", "--plot", "a.png"]
+    done = start(tmp_path, words, tmp_path, "-m", program)
+    assert not (tmp_path / "ran").exists()
+    assert done.returncode == 0, done.stderr
