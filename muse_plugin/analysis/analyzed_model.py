@@ -95,7 +95,7 @@ def load_model(
     except FileNotFoundError as error:
         raise FileNotFoundError(str(error).replace("--path", flag)) from None
     overrides = {} if data is None else {"data": str(data)}
-    state = read_state(checkpoint, overrides)
+    state = read_state(path, overrides)
     trained, task_settings = state["cfg"]["model"], state["cfg"]["task"]
     place = task_settings.get("data")
     model, task = _build(checkpoint, state, overrides, place)

@@ -1,5 +1,6 @@
 """Finds and loads a checkpoint by fairseq, with one sentence for what is wrong with the file or the data next to it."""
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,30 @@ def find_checkpoint(path: Path) -> Path:
     )
 
 
-def read_state(checkpoint: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Reads a checkpoint, brought up to date by fairseq.
+def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Reads a checkpoint, brought up to date by fairseq; if its folder was named, says on stderr which one it is.
 
     Args:
-        checkpoint: the file.
+        path: what ``--path`` names; see ``find_checkpoint``.
         overrides: settings that replace the stored ones, by name.
 
     Raises:
+        FileNotFoundError: if there is none.
         ValueError: if the file is damaged or no checkpoint.
     """
-    return checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
+    checkpoint = find_checkpoint(path)
+    state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
+    if path.is_dir():
+        sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
+    return state
+
+
+def _describe_choice(checkpoint: Path, state: Mapping[str, Any]) -> str:
+    averaged = state.get("averaged_from")  # of muse-plugin average
+    average = f", average of {len(averaged)}" if isinstance(averaged, list) else ""
+    count = sum(1 for _ in checkpoint.parent.glob("*.pt"))
+    others = "the only checkpoint" if count == 1 else f"of {count:,} checkpoints"
+    return f"{checkpoint.name}{average}, {others} in the folder {checkpoint.parent}"
 
 
 def build_model(

@@ -198,7 +198,7 @@ def load_sentence_model(
     """
     checkpoint = find_checkpoint(Path(path))
     overrides = {} if data is None else {"data": str(data)}
-    state = read_state(checkpoint, overrides)
+    state = read_state(Path(path), overrides)
     if not issubclass(TASK_REGISTRY.get(state["cfg"]["task"]["_name"], object), SentenceTask):
         raise ValueError(
             f"this command needs a model of sentences, but {checkpoint} was trained with --task "

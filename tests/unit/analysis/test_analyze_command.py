@@ -136,7 +136,9 @@ def test_models_of_one_name_are_numbered(shop, tmp_path, capsys, undrawn):
     assert run("model", *words, "--output", tmp_path / "out") == 0
     assert [row["model"] for row in read_table(tmp_path / "out" / "gates.csv")] == ["muse 1"] * 8 + ["muse 2"] * 8
     assert stems(tmp_path / "out", "png") == ["gates"]
-    assert "1 figures" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "1 figures" in said.out
+    assert said.err.count(f"using checkpoint_best.pt, the only checkpoint in the folder {shop.muse}\n") == 2
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------

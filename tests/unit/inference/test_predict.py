@@ -85,6 +85,7 @@ def test_every_line_has_its_answer_and_blank_lines_blank_ones(classifier, capsys
     lines, error = predict(capsys, folder, "Good film\n\n \t \nbad story\n\u200b\nindeed\n")
     assert [bool(line) for line in lines] == [True, False, False, True, False, True]
     assert "columns: label, then the probability of: neg pos" in error
+    assert f"using checkpoint_best.pt, the only checkpoint in the folder {folder}\n" in error
     label, *probabilities = lines[0].split("\t")
     tokens = torch.tensor([[task.source_dictionary.index(word) for word in ("good", "film")]])
     expected = model(tokens, torch.tensor([2])).logits.softmax(-1)[0]
