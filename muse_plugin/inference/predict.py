@@ -22,7 +22,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
+from muse_plugin.checkpoints.model_loading import build_model, check_data, find_checkpoint, read_state
 from muse_plugin.files.lines import open_output
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
@@ -205,6 +205,8 @@ def load_sentence_model(
             f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
         )
     folder = Path(state["cfg"]["task"]["data"])
+    if data is None:
+        check_data(checkpoint, folder)
     settings = load_text_settings(folder) if needs_text or (folder / FILE_NAME).exists() else None
     model, task = build_model(checkpoint, state, overrides, folder)
     return LoadedModel(model, task, settings, state["cfg"]["model"])

@@ -60,3 +60,33 @@ def test_an_odd_list_of_averaged_files_is_passed_over(tmp_path, capsys):
     save_checkpoint(tmp_path / "checkpoint_avg.pt", {"w": torch.ones(1)}, averaged_from=torch.ones(3), args=None)
     read_state(tmp_path, {})
     assert capsys.readouterr().err.startswith("using checkpoint_avg.pt, the only checkpoint in")
+
+
+def test_data_are_looked_for_above_the_checkpoint_and_next_to_it(trained, tmp_path, monkeypatch, capsys):
+    data = tmp_path / "work" / "data"
+    shutil.copytree(trained, data / "saved" / "model")
+    (data / "dict.de.txt").write_text("")
+    for name in ("checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"):
+        checkpoint = data / "saved" / "model" / name
+        state = torch.load(checkpoint, weights_only=False)
+        settings = state["args"] or state["cfg"]["task"]
+        settings.data = "data:other"
+        torch.save(state, checkpoint)
+        monkeypatch.chdir(data.parent)
+        settings = read_state(checkpoint, {})
+        assert (settings["args"] or settings["cfg"]["task"]).data == "data:other"
+        monkeypatch.chdir("/")
+        settings = read_state(checkpoint, {})
+        assert (settings["args"] or settings["cfg"]["task"]).data == f"{data}:{data.parent / 'other'}"
+        assert read_state(checkpoint, {"data": "mine"})["cfg"]["task"]["data"] == "mine"
+        (data / "dict.de.txt").rename(data / "dict")
+        assert read_state(checkpoint, {})["cfg"]["task"]["data"] == str(checkpoint.parent)
+        (data / "dict").rename(data / "dict.de.txt")
+
+
+@pytest.mark.parametrize("stored", ["", "nowhere", "a\0b", "x" * 300, "/nowhere", 3, None, ["data"]])
+def test_data_that_are_nowhere_are_left_as_they_are(tmp_path, capsys, stored):
+    cfg = {"task": {"_name": "translation", "data": stored}}
+    path = save_checkpoint(tmp_path / "checkpoint.pt", {"w": torch.ones(1)}, args=None, cfg=cfg)
+    assert read_state(path, {})["cfg"]["task"]["data"] == stored
+    assert capsys.readouterr().err == ""

@@ -367,3 +367,18 @@ def test_a_moved_data_folder_is_named_by_a_flag(classifier, tmp_path, capsys):
     shutil.copy(folder / "checkpoint_best.pt", tmp_path)
     lines, _ = predict(capsys, tmp_path, "good film\n", "--data", str(tmp_path / "moved"))
     assert len(lines) == 1
+
+
+def test_relative_data_are_found_from_any_folder(classifier, tmp_path, monkeypatch, capsys):
+    folder = classifier[0]
+    shutil.copytree(folder / "data", tmp_path / "data")
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
+    state["cfg"]["task"]["data"] = "data"
+    torch.save(state, tmp_path / "checkpoint_best.pt")
+    monkeypatch.chdir("/")
+    lines, error = predict(capsys, tmp_path, "good film\n")
+    assert len(lines) == 1
+    assert f"using the data in {tmp_path / 'data'}, which the checkpoint calls data\n" in error
+    shutil.rmtree(tmp_path / "data")
+    _, error = predict(capsys, tmp_path, "good film\n", "--restart")
+    assert error.endswith("are looked for in data, which does not exist; name their folder by --data.\n")
