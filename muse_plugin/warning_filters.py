@@ -119,6 +119,30 @@ SILENCED_LOG_LINES = {
 }
 
 
+class _KeepFirst(logging.Filter):
+    """Drops the records of a logger whose text is exactly one given line, but for the first."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__()
+        self.line = line
+        self.was_shown = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.getMessage() != self.line:
+            return True
+        is_first, self.was_shown = not self.was_shown, True
+        return is_first
+
+
+# Logger -> (its line, why once is enough).
+SHOWN_ONCE = {
+    "fairseq.logging.progress_bar": (
+        "tensorboard not found, please install with: pip install tensorboard",
+        "with --tensorboard-logdir, fairseq says so for each part of each epoch",
+    ),
+}
+
+
 # Whether this package came before fairseq, and nothing had set up logging yet: what is set up since is fairseq's doing.
 logging_is_left_to_fairseq = False
 
@@ -132,7 +156,8 @@ def install() -> None:
         warnings.filterwarnings(
             "ignore", message=r"\s*" + row.message, category=row.category, module=f"(?:{row.module})$"
         )
-    for name, (line, _) in SILENCED_LOG_LINES.items():
-        logger = logging.getLogger(name)
-        if not any(isinstance(known, _DropLine) and known.line == line for known in logger.filters):
-            logger.addFilter(_DropLine(line))
+    for kind, lines in ((_DropLine, SILENCED_LOG_LINES), (_KeepFirst, SHOWN_ONCE)):
+        for name, (line, _) in lines.items():
+            logger = logging.getLogger(name)
+            if not any(isinstance(known, kind) and known.line == line for known in logger.filters):
+                logger.addFilter(kind(line))

@@ -38,7 +38,7 @@ class Requirement(NamedTuple):
         tested: the version that the tests were last run with.
         needed: if true, training cannot work without it.
         cost: what does not work without it.
-        install: arguments of ``pip install`` that fix it.
+        install: arguments of ``pip install`` that fix it; of several in turn, with ``&&`` between them.
     """
 
     label: str
@@ -108,7 +108,7 @@ REQUIREMENTS = (
         "1.2.2",
         False,
         "taggers are not measured by entities (--entities)",
-        "--no-build-isolation seqeval  # after: pip install setuptools_scm wheel",
+        "setuptools_scm wheel && --no-build-isolation seqeval",
     ),
     Requirement("tokenizers", "tokenizers", "tokenizers", "0.19", None, "0.23.3", False, NO_BERT, "tokenizers"),
     Requirement("safetensors", "safetensors", "safetensors", "0.4", None, "0.8.0", False, NO_BERT, "safetensors"),
@@ -133,6 +133,28 @@ REQUIREMENTS = (
         False,
         "prepare-text trains no word vectors (--word2vec)",
         "gensim",
+    ),
+    Requirement(
+        "matplotlib",
+        "matplotlib",
+        "matplotlib",
+        "3.6",
+        None,
+        "3.11.2",
+        False,
+        "no figures are drawn (analyze, match explain, evaluate --plot)",
+        "matplotlib",
+    ),
+    Requirement(
+        "tensorboard",
+        "tensorboard",
+        "tensorboard",
+        "2.10",
+        None,
+        "none yet",
+        False,
+        "fairseq-train --tensorboard-logdir writes nothing",
+        "tensorboard",
     ),
 )
 TRITON = Requirement(
@@ -222,17 +244,12 @@ def find_obstacles(rows: Sequence[Row]) -> list[str]:
 
 def render(rows: Sequence[Row]) -> str:
     """Lays out the table, one piece of advice per faulty row, and the verdict as the last line."""
-    table = [("", "found", "needs", "tested", ""), *(row[:5] for row in rows)]
+    table = [("muse-plugin doctor", "found", "needs", "tested", f"of {sys.executable}"), *(row[:5] for row in rows)]
     widths = [max(len(line[column]) for line in table) for column in range(5)]
-    lines = [f"muse-plugin doctor, {sys.executable}"]
-    lines += ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    faulty = [row for row in rows if row.state != OK]
-    if faulty:
-        lines.append("")
-    for row in faulty:
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    for row in [row for row in rows if row.state != OK]:
         lines.append(f"{row.state} {row.label}: {row.cost}." + (f" Fix: {row.fix}" if row.fix else ""))
     obstacles = find_obstacles(rows)
-    lines.append("")
     if obstacles:
         lines.append(f"Training cannot work: {', '.join(obstacles)}.")
     else:
@@ -333,7 +350,7 @@ def _examine_python(version: str) -> Row:
 
 def _examine_package(requirement: Requirement, finding: Finding) -> Row:
     needs = requirement.oldest if requirement.newest == requirement.oldest else f">= {requirement.oldest}"
-    cost, fix = requirement.cost, f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
+    cost, fix = requirement.cost, make_install_command(requirement.install)
     if requirement.needed and SETUP_SCRIPT.is_file():
         fix = f"bash {_quote(SETUP_SCRIPT)}"
     found = finding.version or "-"
@@ -346,10 +363,35 @@ def _examine_package(requirement: Requirement, finding: Finding) -> Row:
         state = OK if order == 0 else WARN
         if order:
             cost = f"{found} is {'older' if order < 0 else 'newer'} than what is needed, so it may fail"
-            fix = f"{_quote(Path(sys.executable))} -m pip install {requirement.install}"
+            fix = make_install_command(requirement.install)
             if order < 0 and requirement.newest is None:
                 fix += f" --upgrade  (at least {requirement.oldest})"
     return Row(requirement.label, found, needs, requirement.tested, state, requirement.needed, cost, fix)
+
+
+def make_install_command(install: str) -> str:
+    """The command that installs packages into this environment, which may have no pip.
+
+    Args:
+        install: as of ``Requirement``.
+    """
+    python, first = _quote(Path(sys.executable)), ""
+    installer = f"{python} -m pip install"
+    if importlib.util.find_spec("pip") is None:
+        if (Path(sys.prefix) / "conda-meta").is_dir():
+            first = f"conda install --prefix {_quote(Path(sys.prefix))} pip && "
+        elif _is_made_by_uv() or shutil.which("uv"):
+            installer = f"uv pip install --python {python}"
+        else:
+            first = f"{python} -m ensurepip && "
+    return first + " && ".join(f"{installer} {part}" for part in install.split(" && "))
+
+
+def _is_made_by_uv() -> bool:
+    try:
+        return re.search(r"^uv\s*=", (Path(sys.prefix) / "pyvenv.cfg").read_text(), flags=re.MULTILINE) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _examine_plugin(finding: Finding) -> Row:

@@ -30,14 +30,17 @@ def run(args: argparse.Namespace) -> int:
         0.
 
     Raises:
-        ValueError: if a log has no numbers, or the names do not fit the logs.
+        ValueError: if there is no log, a log has no numbers, or the names do not fit the logs.
         FileNotFoundError: if a log does not exist.
     """
-    names = args.names or name_runs(args.logs)
-    if len(names) != len(args.logs) or len(set(names)) != len(names):
+    logs = [*args.logs, *args.more_logs]
+    if not logs:
+        raise ValueError("training needs at least one log of fairseq-train, but got none; name the files.")
+    names = args.names or name_runs(logs)
+    if len(names) != len(logs) or len(set(names)) != len(names):
         raise ValueError(
             f"--names must have a different name for each of --logs, but got {len(names)} names ({', '.join(names)}) "
-            f"for {len(args.logs)} logs."
+            f"for {len(logs)} logs."
         )
     if len(names) > len(COLORS):
         raise ValueError(
@@ -45,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
             f"{len(names)}; draw them in several figures."
         )
     check_output(args.output)
-    rows = [row for path, name in zip(args.logs, names, strict=True) for row in read_run(path, name)]
-    record = {"runs": [{"name": name, "log": str(path)} for path, name in zip(args.logs, names, strict=True)]}
+    rows = [row for path, name in zip(logs, names, strict=True) for row in read_run(path, name)]
+    record = {"runs": [{"name": name, "log": str(path)} for path, name in zip(logs, names, strict=True)]}
     write_results(args.output, "Training", [make_result(rows)], {}, record)
     sys.stdout.write(f"1 figure with its numbers written; open {args.output / REPORT_NAME}\n")
     return 0

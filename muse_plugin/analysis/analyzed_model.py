@@ -11,7 +11,7 @@ from fairseq import utils
 from fairseq.models import FairseqEncoderDecoderModel
 from torch import Tensor, nn
 
-from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
+from muse_plugin.checkpoints.model_loading import build_model, check_data, find_checkpoint, read_state
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin_command.flags.analyze import MAX_TOKENS
 
@@ -95,7 +95,7 @@ def load_model(
     except FileNotFoundError as error:
         raise FileNotFoundError(str(error).replace("--path", flag)) from None
     overrides = {} if data is None else {"data": str(data)}
-    state = read_state(checkpoint, overrides)
+    state = read_state(path, overrides)
     trained, task_settings = state["cfg"]["model"], state["cfg"]["task"]
     place = task_settings.get("data")
     model, task = _build(checkpoint, state, overrides, place)
@@ -122,11 +122,8 @@ def load_model(
 
 
 def _build(checkpoint: Path, state: dict[str, Any], overrides: dict[str, str], data: Any) -> tuple[nn.Module, Any]:
-    folder = None if data is None else Path(utils.split_paths(str(data), os.pathsep)[0])
-    if folder is not None and not folder.is_dir():
-        raise FileNotFoundError(
-            f"the data of {checkpoint} are looked for in {folder}, which does not exist; name their folder by --data."
-        )
+    if data is not None:
+        check_data(checkpoint, Path(utils.split_paths(str(data), os.pathsep)[0]))
     try:
         return build_model(checkpoint, state, overrides, data)
     except FileNotFoundError as error:
@@ -142,7 +139,7 @@ def _load_split(task: Any, split: str, data: Any) -> Any:
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"--split must name a part of the data in {data}, but got {split} ({error}); usual ones are train, valid "
-            "and test."
+            "and test. If the data are elsewhere, name their folder by --data."
         ) from error
     dataset = task.dataset(split)
     if len(dataset) == 0:

@@ -1,10 +1,12 @@
 """Finds and loads a checkpoint by fairseq, with one sentence for what is wrong with the file or the data next to it."""
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from torch import nn
 
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
@@ -33,17 +35,92 @@ def find_checkpoint(path: Path) -> Path:
     )
 
 
-def read_state(checkpoint: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Reads a checkpoint, brought up to date by fairseq.
+def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
+    """Reads a checkpoint, brought up to date by fairseq; if its folder was named, says on stderr which one it is.
+
+    The data that it names are looked for as ``_find_data`` says, unless ``overrides`` has others.
 
     Args:
-        checkpoint: the file.
+        path: what ``--path`` names; see ``find_checkpoint``.
         overrides: settings that replace the stored ones, by name.
 
     Raises:
+        FileNotFoundError: if there is none.
         ValueError: if the file is damaged or no checkpoint.
     """
-    return checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
+    checkpoint = find_checkpoint(path)
+    state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
+    if path.is_dir():
+        sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
+    if "data" not in overrides:
+        _point_to_data(checkpoint, state)
+    return state
+
+
+def _describe_choice(checkpoint: Path, state: Mapping[str, Any]) -> str:
+    averaged = state.get("averaged_from")  # of muse-plugin average
+    average = f", average of {len(averaged)}" if isinstance(averaged, list) else ""
+    count = sum(1 for _ in checkpoint.parent.glob("*.pt"))
+    others = "the only checkpoint" if count == 1 else f"of {count:,} checkpoints"
+    return f"{checkpoint.name}{average}, {others} in the folder {checkpoint.parent}"
+
+
+def _point_to_data(checkpoint: Path, state: Mapping[str, Any]) -> None:
+    """Puts the place where the data are into the settings of a checkpoint, and says on stderr if it is another one."""
+    cfg, args = state.get("cfg"), state.get("args")  # of fairseq since 1.0, and before
+    task = cfg.get("task") if isinstance(cfg, Mapping) else None
+    stored = task.get("data") if isinstance(task, MutableMapping) else None
+    if not isinstance(stored, str):
+        return
+    found = _find_data(checkpoint, stored)
+    if found == stored:
+        return
+    sys.stderr.write(f"using the data in {found}, which the checkpoint calls {stored}\n")
+    task["data"] = found
+    if args is not None:
+        args.data = found
+
+
+def _find_data(checkpoint: Path, stored: str) -> str:
+    """Where the data of a checkpoint are.
+
+    Where it says, if dictionaries are there. Otherwise a relative path may start at a folder above the checkpoint, as
+    it does where training was started there and the command was not. Otherwise dictionaries next to the checkpoint
+    are those of its data. If there are none, the path is as stored.
+
+    Args:
+        checkpoint: the file.
+        stored: its data; several folders have ``os.pathsep`` between them.
+    """
+    parts = utils.split_paths(stored, os.pathsep)
+    if holds_dictionaries(Path(parts[0])):
+        return stored
+    for folder in [] if os.path.isabs(parts[0]) else checkpoint.resolve().parents:
+        if holds_dictionaries(folder / parts[0]):
+            return os.pathsep.join(str(folder / part) for part in parts)
+    return str(checkpoint.parent) if holds_dictionaries(checkpoint.parent) else stored
+
+
+def holds_dictionaries(folder: Path) -> bool:
+    """Whether a folder has dictionaries as fairseq-preprocess and ``muse-plugin prepare-text`` lay them out."""
+    return os.path.isdir(folder) and any(any(folder.glob(names)) for names in ("dict*.txt", "*/dict.txt"))
+
+
+def check_data(checkpoint: Path, folder: Path) -> None:
+    """Checks that a folder may be the data of a checkpoint.
+
+    Raises:
+        FileNotFoundError: if there is no such folder, or no dictionary in it.
+    """
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(
+            f"the data of {checkpoint} are looked for in {folder}, which does not exist; name their folder by --data."
+        )
+    if not holds_dictionaries(folder):
+        raise FileNotFoundError(
+            f"the data in {folder} must be those that {checkpoint} was trained with, but there is no dictionary in it; "
+            "name the folder of the right ones by --data."
+        )
 
 
 def build_model(

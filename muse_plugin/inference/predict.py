@@ -23,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin import __version__
-from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
+from muse_plugin.checkpoints.model_loading import build_model, check_data, find_checkpoint, read_state
 from muse_plugin.files.lines import open_output
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
@@ -187,13 +187,15 @@ def load_sentence_model(
     """
     checkpoint = find_checkpoint(Path(path))
     overrides = {} if data is None else {"data": str(data)}
-    state = read_state(checkpoint, overrides)
+    state = read_state(Path(path), overrides)
     if not issubclass(TASK_REGISTRY.get(state["cfg"]["task"]["_name"], object), SentenceTask):
         raise ValueError(
             f"this command needs a model of sentences, but {checkpoint} was trained with --task "
             f"{state['cfg']['task']['_name']}; for translation use muse-plugin translate."
         )
     folder = Path(state["cfg"]["task"]["data"])
+    if data is None:
+        check_data(checkpoint, folder)
     text = load_text_settings(folder)[0] if needs_text or find_sentence_settings(folder).exists() else None
     model, task = build_model(checkpoint, state, overrides, folder)
     return LoadedModel(model, task, text, state["cfg"]["model"])

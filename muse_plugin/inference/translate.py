@@ -149,7 +149,7 @@ class Translator:
         state = None
         folder = checkpoint.parent if data is None else Path(data)
         if data is None and not (folder / FILE_NAME).is_file():
-            state = read_state(checkpoint, {})
+            state = read_state(Path(path), {})
             trained_on = Path(str(_task_settings(state).data).split(":")[0])
             folder = trained_on if (trained_on / FILE_NAME).is_file() else folder
         pipeline = TextPipeline.load(folder)
@@ -160,6 +160,8 @@ class Translator:
                     f"the dictionary {dictionary} does not exist; copy it from the folder that fairseq-preprocess "
                     "wrote, or name that folder by --data."
                 )
+        if state is None:
+            state = read_state(Path(path), {"data": str(folder)})
         model, task = _load_model(checkpoint, folder, pipeline, state)
         return cls(model, task, pipeline, **settings, folder=folder)
 
@@ -214,10 +216,8 @@ def _task_settings(state: dict[str, Any]) -> Any:
 
 
 def _load_model(
-    checkpoint: Path, folder: Path, pipeline: TextPipeline, state: Optional[dict[str, Any]]
+    checkpoint: Path, folder: Path, pipeline: TextPipeline, state: dict[str, Any]
 ) -> tuple[torch.nn.Module, Any]:
-    if state is None:
-        state = read_state(checkpoint, {"data": str(folder)})
     settings = _task_settings(state)
     for side in ("source_lang", "target_lang"):
         trained, given = getattr(settings, side, None), getattr(pipeline, side)

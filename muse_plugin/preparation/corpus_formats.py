@@ -4,12 +4,13 @@ A line is blank if it has nothing but white space and invisible characters.
 To add a format, write a class with ``sides``, ``tags`` and ``read`` and name it in ``parse_format``.
 """
 
+import csv
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol, Union
 
-from muse_plugin.files.lines import clean_line, iterate_lines
+from muse_plugin.files.lines import LONGEST_LINE, clean_line, iterate_lines
 from muse_plugin_command.flags.prepare_text import FORMATS
 
 DOCUMENT_START = "-DOCSTART-"
@@ -93,6 +94,7 @@ class Table:
     """
 
     tags = False
+    separator = "tabs"
 
     def __init__(self, columns: dict[str, Union[int, str]], header: bool) -> None:
         self.columns = columns
@@ -101,23 +103,28 @@ class Table:
 
     def read(self, path: Path, flag: str) -> Iterator[Example]:
         """See ``CorpusFormat``."""
-        lines = iterate_lines(path, flag)
-        names = [name.strip() for name in next(lines)[1].split("\t")] if self.header else []
+        rows = self._read_rows(path, flag)
+        names = [name.strip() for name in next(rows)[1]] if self.header else []
         positions = {role: self._locate(column, names, path) for role, column in self.columns.items()}
         sides = ("text", "pair")[: self.sides]
-        for number, line in lines:
-            if not clean_line(line):
+        for number, cells in rows:
+            if not any(map(clean_line, cells)):
                 yield Example((number,), ("",), ("",) * self.sides)
                 continue
-            cells = line.split("\t")
-            if len(cells) <= max(positions.values()):
+            least = max(positions.values()) + 1
+            if len(cells) < least:
                 raise ValueError(
-                    f"each line must have at least {max(positions.values()) + 1} columns separated by tabs, but line "
-                    f"{number} of {path} has {len(cells)}; correct the line or --format."
+                    f"each line must have at least {least} columns separated by {self.separator}, but line {number} of "
+                    f"{path} has {len(cells)}; correct the line or --format."
                 )
             yield Example(
                 (number,), (cells[positions["label"]].strip(),), tuple(cells[positions[side]] for side in sides)
             )
+
+    def _read_rows(self, path: Path, flag: str) -> Iterator[tuple[int, list[str]]]:
+        """Yields the cells of each row with the number of its first line."""
+        for number, line in iterate_lines(path, flag):
+            yield number, line.split("\t")
 
     def _locate(self, column: Union[int, str], names: list[str], path: Path) -> int:
         if isinstance(column, int):
@@ -125,9 +132,38 @@ class Table:
         if names.count(column) != 1:
             raise ValueError(
                 f"--format must name columns of the first line, but {path} has {names.count(column)} columns named "
-                f"{column!r}; it has {_list_names(names)}."
+                f"{column!r} between {self.separator}; it has {_list_names(names)}."
             )
         return names.index(column)
+
+
+class CommaTable(Table):
+    """Columns separated by commas, with the quotes of Python's csv module: a quoted text may go over several lines."""
+
+    separator = "commas"
+
+    def _read_rows(self, path: Path, flag: str) -> Iterator[tuple[int, list[str]]]:
+        csv.field_size_limit(LONGEST_LINE)
+        size, first = 0, 1
+
+        def read_lines() -> Iterator[str]:
+            nonlocal size
+            for _, line in iterate_lines(path, flag):
+                size += len(line) + 1
+                if size > LONGEST_LINE + 1:  # a quote without end must not fill the memory
+                    raise csv.Error(f"it has more than {LONGEST_LINE:,} characters")
+                yield f"{line}\n"
+
+        rows = csv.reader(read_lines(), strict=True)
+        try:
+            for cells in rows:
+                yield first, cells
+                size, first = 0, rows.line_num + 1
+        except csv.Error as error:
+            raise ValueError(
+                f"{flag} must be quoted as csv is, but the row that begins in line {first} of {path} is not ({error}); "
+                "correct it or choose another --format."
+            ) from error
 
 
 def _list_names(names: list[str]) -> str:
@@ -210,6 +246,11 @@ def _join_rows(rows: list[tuple[int, str, str]]) -> Example:
     return Example(lines, tags, words=words)
 
 
+def choose_format(path: Path) -> str:
+    """The ``--format`` of a file for which none is given."""
+    return "csv" if path.name.lower().removesuffix(".gz").endswith(".csv") else "label-tab-text"
+
+
 def parse_format(text: str, header: bool = False, conllu: bool = False) -> CorpusFormat:
     """Makes the reader that ``--format`` asks for.
 
@@ -228,8 +269,10 @@ def parse_format(text: str, header: bool = False, conllu: bool = False) -> Corpu
         raise ValueError(f"--header needs a format with one example a line, but got --format {text}; drop --header.")
     if text in ("label-tab-text", "label-space-text"):
         return LabelledLines("\t" if text == "label-tab-text" else " ", header)
-    if name == "tsv" and colon:
-        return Table(_parse_columns(text, columns), header)
+    if text == "csv":
+        return CommaTable({"text": "text", "label": "label"}, header)
+    if name in ("tsv", "csv") and colon:
+        return (Table if name == "tsv" else CommaTable)(_parse_columns(text, name, columns), header)
     if text == "conll":
         return TaggedWords(None, None, conllu)
     if name == "conll":
@@ -243,19 +286,19 @@ def parse_format(text: str, header: bool = False, conllu: bool = False) -> Corpu
     raise ValueError(f"--format must be one of {FORMATS}, but got {text!r}.")
 
 
-def _parse_columns(text: str, columns: str) -> dict[str, Union[int, str]]:
+def _parse_columns(text: str, name: str, columns: str) -> dict[str, Union[int, str]]:
     roles: dict[str, Union[int, str]] = {}
     for part in columns.split(","):
         role, _, column = (piece.strip() for piece in part.partition("="))
         if role not in ("text", "pair", "label") or role in roles or column in ("", "0"):
             raise ValueError(
-                "tsv must be followed by text=COLUMN, label=COLUMN and perhaps pair=COLUMN, each once, a column being "
-                f"a number from 1 on or a name, but got {part!r} in --format {text}; correct it."
+                f"{name} must be followed by text=COLUMN, label=COLUMN and perhaps pair=COLUMN, each once, a column "
+                f"being a number from 1 on or a name, but got {part!r} in --format {text}; correct it."
             )
         roles[role] = int(column) if re.fullmatch(r"[0-9]+", column) else column
     missing = [role for role in ("text", "label") if role not in roles]
     if missing:
-        raise ValueError(f"tsv needs a column for text and one for label, but --format {text} lacks {missing[0]}=.")
+        raise ValueError(f"{name} needs a column for text and one for label, but --format {text} lacks {missing[0]}=.")
     if len(set(roles.values())) < len(roles):
-        raise ValueError(f"tsv needs a column of its own for each role, but --format {text} gives one twice.")
+        raise ValueError(f"{name} needs a column of its own for each role, but --format {text} gives one twice.")
     return roles

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.files.lines import check_file
-from muse_plugin.preparation.corpus_formats import CorpusFormat, parse_format
+from muse_plugin.preparation.corpus_formats import CorpusFormat, choose_format, parse_format
 from muse_plugin.preparation.output_folder import build_folder, check_output
 from muse_plugin.preparation.preparation import Preparation, list_files
 from muse_plugin.preparation.split_files import check_validation
@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         FileNotFoundError: if a file is missing.
         FileExistsError: if the output folder must not be replaced.
     """
+    args.format = args.format or choose_format(args.train)
     corpus_format = parse_format(args.format, args.header, args.conllu)
     _check_flags(args, corpus_format)
     tokenizer, report = _make_tokenizer(args)

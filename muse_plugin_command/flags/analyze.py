@@ -111,12 +111,14 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
         "gradient norm by updates, several runs in one plot. Writes PNG, SVG, CSV, numbers.json and report.html."
     )
     parser.add_argument(
-        "--logs",
-        required=True,
-        nargs="+",
+        "logs",
+        nargs="*",
         type=Path,
         metavar="FILE_OR_DIR",
         help="logs of fairseq-train (--log-format simple or json), or folders of its --tensorboard-logdir; one per run",
+    )
+    parser.add_argument(
+        "--logs", dest="more_logs", nargs="+", type=Path, default=[], metavar="FILE_OR_DIR", help="the same"
     )
     parser.add_argument(
         "--names", nargs="+", metavar="NAME", help="what to call the runs (default: the parts in which paths differ)"

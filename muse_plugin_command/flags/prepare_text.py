@@ -4,7 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
-FORMATS = "label-tab-text, label-space-text, tsv:text=COLUMN[,pair=COLUMN],label=COLUMN, conll or conll:WORD,TAG"
+FORMATS = (
+    "label-tab-text, label-space-text, tsv:text=COLUMN[,pair=COLUMN],label=COLUMN, the same with csv:, csv (with the "
+    "header text,label), conll or conll:WORD,TAG"
+)
 LONGEST_TEXT = 10_000  # words; gensim drops what follows
 
 
@@ -59,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--valid", type=Path, metavar="FILE", help="examples to validate on")
     add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="examples to test on: test, test1, ...")
     add("--output", type=Path, required=True, metavar="DIR", help="folder of the data, made if missing")
-    add("--format", default="label-tab-text", help=f"{FORMATS} (default: label-tab-text); columns count from 1")
+    add("--format", help=f"{FORMATS} (default: csv for a file .csv, else label-tab-text); columns count from 1")
     add("--header", action="store_true", help="the first line of each file is no example")
     add("--conllu", action="store_true", help="with conll: skip comments, ranges (1-2), empty nodes (8.1) of CoNLL-U")
     add("--numbers", action="store_true", help="labels are numbers, for regression")

@@ -15,6 +15,7 @@ import pytest
 from support.helpers import PACKAGE, REPOSITORY, run_command, run_python
 
 from muse_plugin_command import cli
+from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
 
 SKIPPED_FOLDERS = {".git", ".venv", "runs", "build", "dist", "node_modules"}
 FENCED = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
@@ -244,6 +245,15 @@ def test_commands_in_the_documentation_parse():
         for block in FENCED.findall(path.read_text(encoding="utf-8"))
     )
     assert count >= 20, f"only {count} commands of muse-plugin and fairseq were found in {len(documents)} documents"
+
+
+def test_averages_in_the_documentation_have_the_name_that_a_folder_is_searched_for():
+    documents = [REPOSITORY / "README.md", *find_files("examples/**/*.md")]
+    texts = "\n".join(block for path in documents for block in FENCED.findall(path.read_text(encoding="utf-8")))
+    averages = [words for words in split_commands(texts) if words[:2] == ["muse-plugin", "average"]]
+    assert averages
+    for words in averages:
+        assert Path(words[words.index("--output") + 1]).name == CHECKPOINT_NAMES[0], words
 
 
 # Recipes compute many values, so there only the names of the flags are checked

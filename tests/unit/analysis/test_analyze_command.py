@@ -136,7 +136,9 @@ def test_models_of_one_name_are_numbered(shop, tmp_path, capsys, undrawn):
     assert run("model", *words, "--output", tmp_path / "out") == 0
     assert [row["model"] for row in read_table(tmp_path / "out" / "gates.csv")] == ["muse 1"] * 8 + ["muse 2"] * 8
     assert stems(tmp_path / "out", "png") == ["gates"]
-    assert "1 figures" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "1 figures" in said.out
+    assert said.err.count(f"using checkpoint_best.pt, the only checkpoint in the folder {shop.muse}\n") == 2
 
 
 # ---- sentences ------------------------------------------------------------------------------------------------------
@@ -327,3 +329,39 @@ def test_data_of_another_dictionary_or_a_damaged_checkpoint_are_named(shop, tmp_
     assert "is cut short or damaged" in capsys.readouterr().err
     assert run("model", "--path", shop.muse, "--data", tmp_path, "--output", tmp_path / "out") == 2
     assert "must be those that" in capsys.readouterr().err
+
+
+# ---- data -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained_in(shop, tmp_path, monkeypatch):
+    """A folder where training was started with relative paths, which nobody is in any more."""
+    folder = tmp_path / "work"
+    shutil.copytree(shop.parallel, folder / "bin")
+    monkeypatch.chdir(folder)
+    shop.save_checkpoint(folder / "saved", "bin", "muse", *shop.small)  # languages are read from the names of files
+    monkeypatch.chdir("/")  # which has a folder bin without dictionaries, too
+    return folder
+
+
+def test_relative_data_are_found_from_any_folder(trained_in, tmp_path, undrawn, capsys):
+    words = ["--path", trained_in / "saved", "--only", "gates", "--output", tmp_path / "out"]
+    assert run("model", *words) == 0
+    assert f"using the data in {trained_in / 'bin'}, which the checkpoint calls bin\n" in capsys.readouterr().err
+
+
+def test_data_next_to_the_checkpoint_are_used(trained_in, tmp_path, undrawn, capsys):
+    moved = (trained_in / "bin").rename(tmp_path / "moved")
+    shutil.copy(trained_in / "saved" / "checkpoint_best.pt", moved)
+    assert run("model", "--path", moved, "--only", "gates", "--output", tmp_path / "out") == 0
+    assert f"using the data in {moved}, which the checkpoint calls bin\n" in capsys.readouterr().err
+
+
+def test_data_that_are_nowhere_are_one_sentence(trained_in, tmp_path, capsys):
+    shutil.rmtree(trained_in / "bin")
+    assert run("model", "--path", trained_in / "saved", "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[1].startswith("muse-plugin analyze: error: the data in bin must be those that ")
+    assert said[1].endswith("but there is no dictionary in it; name the folder of the right ones by --data.")

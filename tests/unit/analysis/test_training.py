@@ -170,3 +170,29 @@ def test_what_cannot_be_drawn_is_named(tmp_path, capsys, logs, names, sentence):
     assert cli.main([*words, *(["--names", *names] if names else [])]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["a.log", "b.log", "--output", "out"],
+        ["--output", "out", "a.log", "b.log"],
+        ["--output", "out", "a.log", "--logs", "b.log"],
+        ["--logs", "a.log", "b.log", "--output", "out"],
+    ],
+)
+def test_logs_are_named_with_and_without_the_flag(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    for name, kind in (("a", "simple"), ("b", "json")):
+        write_log(tmp_path / f"{name}.log", kind)
+    records = []
+    monkeypatch.setattr(analyze_training, "write_results", lambda *arguments: records.append(arguments[-1]))
+    assert cli.main(["analyze", "training", *words]) == 0
+    assert records == [{"runs": [{"name": name, "log": name} for name in ("a.log", "b.log")]}]
+
+
+def test_no_log_at_all_is_one_sentence(tmp_path, capsys):
+    assert cli.main(["analyze", "training", "--output", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == (
+        "muse-plugin analyze: error: training needs at least one log of fairseq-train, but got none; name the files.\n"
+    )

@@ -1,7 +1,9 @@
 import os
+import runpy
 import sys
 
 import pytest
+import setuptools
 from support.helpers import REPOSITORY, run_command
 
 from muse_plugin_command import doctor
@@ -81,6 +83,61 @@ def test_missing_convenience_names_its_cost_but_training_works(module, cost):
     assert cost in rows[label].cost
     assert rows[label].fix.endswith(f"-m pip install {label}")
     assert doctor.find_obstacles(list(rows.values())) == []
+
+
+def test_every_extra_of_the_package_is_listed_with_its_lowest_version(monkeypatch):
+    given = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
+    runpy.run_path(str(REPOSITORY / "setup.py"))
+    listed = {f"{known.distribution}>={known.oldest}" for known in (*doctor.REQUIREMENTS, doctor.TRITON)}
+    extras = {name: packages for name, packages in given["extras_require"].items() if name != "dev"}
+    assert len(extras) >= 7
+    for name, packages in extras.items():
+        assert {package.partition(";")[0] for package in packages} <= listed, name
+
+
+def environment(folder, monkeypatch, *, pip=False, uv=False, config=""):
+    """An interpreter's own folder; its commands are those that doctor proposes."""
+    monkeypatch.setattr(doctor.sys, "prefix", str(folder))
+    monkeypatch.setattr(doctor.sys, "executable", "/env/bin/python")
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object() if pip else None)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/uv" if uv and name == "uv" else None)
+    (folder / "pyvenv.cfg").write_text(config)
+
+
+UV = "home = /usr\nuv = 0.9.1\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "command"),
+    [
+        ({"pip": True}, "/env/bin/python -m pip install gensim"),
+        ({"pip": True, "uv": True, "config": UV}, "/env/bin/python -m pip install gensim"),
+        ({"config": UV}, "uv pip install --python /env/bin/python gensim"),
+        ({"uv": True}, "uv pip install --python /env/bin/python gensim"),
+        ({}, "/env/bin/python -m ensurepip && /env/bin/python -m pip install gensim"),
+    ],
+)
+def test_remedies_work_where_there_is_no_pip(tmp_path, monkeypatch, settings, command):
+    environment(tmp_path, monkeypatch, **settings)
+    assert examine(gensim=MISSING_ONE)["gensim"].fix == command
+
+
+def test_remedies_work_in_conda_environments(tmp_path, monkeypatch):
+    (tmp_path / "conda-meta").mkdir()
+    environment(tmp_path, monkeypatch, uv=True)
+    fix = examine(gensim=MISSING_ONE)["gensim"].fix
+    assert fix == f"conda install --prefix {tmp_path} pip && /env/bin/python -m pip install gensim"
+    environment(tmp_path, monkeypatch, pip=True)
+    assert examine(gensim=MISSING_ONE)["gensim"].fix == "/env/bin/python -m pip install gensim"
+
+
+def test_a_package_that_needs_others_first_is_installed_after_them(tmp_path, monkeypatch):
+    environment(tmp_path, monkeypatch, config=UV)
+    assert examine(seqeval=MISSING_ONE)["seqeval"].fix == (
+        "uv pip install --python /env/bin/python setuptools_scm wheel && "
+        "uv pip install --python /env/bin/python --no-build-isolation seqeval"
+    )
 
 
 def test_package_that_fails_to_import_is_broken_and_its_error_is_shown():

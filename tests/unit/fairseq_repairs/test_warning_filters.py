@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from muse_plugin import warning_filters
-from muse_plugin.warning_filters import SILENCED, SILENCED_LOG_LINES
+from muse_plugin.warning_filters import SHOWN_ONCE, SILENCED, SILENCED_LOG_LINES
 
 # One text and module of each row, as printed by hydra 1.3.2 and torch 2.13 through fairseq-fixed 0.12.3.1.
 REAL = [
@@ -86,8 +86,8 @@ def test_installing_twice_adds_nothing():
         before = len(warnings.filters)
         warning_filters.install()
         assert len(warnings.filters) == before
-    for name in SILENCED_LOG_LINES:
-        filters = logging.getLogger(name).filters
+    for name in (*SILENCED_LOG_LINES, *SHOWN_ONCE):
+        filters = list(logging.getLogger(name).filters)
         warning_filters.install()
         assert logging.getLogger(name).filters == filters
 
@@ -101,3 +101,18 @@ def test_only_the_known_log_line_disappears(caplog):
             logging.getLogger(name).info("something else")
             logging.getLogger("other").warning(line)
     assert [record.getMessage() for record in caplog.records] == ["something else", line]
+
+
+def test_missing_tensorboard_is_said_once(caplog, monkeypatch):
+    from fairseq.logging import progress_bar
+
+    warning_filters.install()
+    ((name, (line, reason)),) = SHOWN_ONCE.items()
+    assert reason
+    monkeypatch.setattr(progress_bar, "SummaryWriter", None)
+    (own,) = [known for known in logging.getLogger(name).filters if getattr(known, "line", None) == line]
+    monkeypatch.setattr(own, "was_shown", False)
+    for _ in range(3):  # as for training and validation of each epoch
+        progress_bar.TensorboardProgressBarWrapper(None, "folder")
+    logging.getLogger(name).warning("something else")
+    assert caplog.messages == [line, "something else"]

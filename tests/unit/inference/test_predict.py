@@ -85,6 +85,7 @@ def test_every_line_has_its_answer_and_blank_lines_blank_ones(classifier, capsys
     lines, error = predict(capsys, folder, "Good film\n\n \t \nbad story\n\u200b\nindeed\n")
     assert [bool(line) for line in lines] == [True, False, False, True, False, True]
     assert "columns: label, then the probability of: neg pos" in error
+    assert f"using checkpoint_best.pt, the only checkpoint in the folder {folder}\n" in error
     label, *probabilities = lines[0].split("\t")
     tokens = torch.tensor([[task.source_dictionary.index(word) for word in ("good", "film")]])
     expected = model(tokens, torch.tensor([2])).logits.softmax(-1)[0]
@@ -367,3 +368,18 @@ def test_a_moved_data_folder_is_named_by_a_flag(classifier, tmp_path, capsys):
     shutil.copy(folder / "checkpoint_best.pt", tmp_path)
     lines, _ = predict(capsys, tmp_path, "good film\n", "--data", str(tmp_path / "moved"))
     assert len(lines) == 1
+
+
+def test_relative_data_are_found_from_any_folder(classifier, tmp_path, monkeypatch, capsys):
+    folder = classifier[0]
+    shutil.copytree(folder / "data", tmp_path / "data")
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
+    state["cfg"]["task"]["data"] = "data"
+    torch.save(state, tmp_path / "checkpoint_best.pt")
+    monkeypatch.chdir("/")
+    lines, error = predict(capsys, tmp_path, "good film\n")
+    assert len(lines) == 1
+    assert f"using the data in {tmp_path / 'data'}, which the checkpoint calls data\n" in error
+    shutil.rmtree(tmp_path / "data")
+    _, error = predict(capsys, tmp_path, "good film\n", "--restart")
+    assert error.endswith("are looked for in data, which does not exist; name their folder by --data.\n")

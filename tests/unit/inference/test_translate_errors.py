@@ -31,7 +31,7 @@ def model_folder(trained_folder, tmp_path):
     return shutil.copytree(trained_folder, tmp_path / "model")
 
 
-def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, caplog):
+def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, caplog, capsys):
     lines = [
         b"Wo ist der Zug?",
         b"",
@@ -55,6 +55,7 @@ def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, c
         caplog.messages
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model", "out.txt"]
+    assert f"using checkpoint_avg.pt, of 2 checkpoints in the folder {model_folder}\n" in capsys.readouterr().err
 
 
 def test_translation_does_not_depend_on_the_batch(model_folder):

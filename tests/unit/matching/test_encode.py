@@ -190,6 +190,7 @@ def test_the_command_says_how_fast_it_was_and_what_it_cut(shop, text, tmp_path, 
     assert "sentences were longer than 3 words; only the first words were read" in said
     before = read_files(tmp_path / "c")
     assert run(shop.yes_no, text, tmp_path / "c", "--max-words", "3") == 0
+    assert said.startswith("using checkpoint_best.pt, the only checkpoint in the folder ")
     assert "was whole already: 20 sentences" in capsys.readouterr().err
     assert run(shop.yes_no, text, tmp_path / "c") == 2
     assert "another --max-words (max_words 3, now 6)" in capsys.readouterr().err

@@ -1,8 +1,12 @@
 """Each format is cut as its line says, and a line that is not of it is named."""
 
+import csv
+from pathlib import Path
+
 import pytest
 
-from muse_plugin.preparation.corpus_formats import Example, parse_format
+from muse_plugin.preparation import corpus_formats
+from muse_plugin.preparation.corpus_formats import Example, choose_format, parse_format
 
 
 def read(path, spec, **flags):
@@ -48,11 +52,65 @@ def test_quotes_are_characters_like_any_other(write):
     assert read(write("a", '"x\ty"\t1\n'), "tsv:text=1,label=3") == [Example((1,), ("1",), ('"x',))]
 
 
+def test_commas_separate_what_is_not_quoted(write):
+    path = write("a", '"text","label","id"\r\n"so good, ""indeed""",pos,1\r\n\r\n"two\nlines",neg,2\r\nplain, x ,3\r\n')
+    expected = [
+        Example((2,), ("pos",), ('so good, "indeed"',)),
+        Example((3,), ("",), ("",)),
+        Example((4,), ("neg",), ("two\nlines",)),
+        Example((6,), ("x",), ("plain",)),
+    ]
+    assert read(path, "csv") == expected
+    assert read(path, "csv:text=1,label=2", header=True) == expected
+    pairs = read(path, "csv:text=text,pair=id,label=label")
+    assert pairs[0] == Example((2,), ("pos",), ('so good, "indeed"', "1"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('text,label\n"a"b,c\n', r"must be quoted as csv is, but the row that begins in line 2 of .*a is not \('"),
+        (
+            'text,label\na,b\n"a,c\nd\n',
+            r"the row that begins in line 3 of .*a is not \(unexpected end of data\); correct",
+        ),
+        ('"text,label\n', r"begins in line 1 of .*a is not"),
+        ("text;label\n", r"a has 0 columns named 'text' between commas; it has 'text;label'\."),
+        ("text,label\nalone\n", r"at least 2 columns separated by commas, but line 2 of .*a has 1; correct"),
+    ],
+)
+def test_rows_that_are_no_csv_are_named(write, text, message):
+    with pytest.raises(ValueError, match=message):
+        read(write("a", text), "csv")
+
+
+def test_a_quote_without_end_does_not_fill_the_memory(write, monkeypatch):
+    monkeypatch.setattr(corpus_formats, "LONGEST_LINE", 1000)
+    limit = csv.field_size_limit()
+    message = r"row that begins in line 2 of .*a is not \(it has more than 1,000 characters\)"
+    try:
+        for row in ('"' + "word\n" * 1000, '"a\nb",' * 1000):
+            path = write("a", f"text,label\n{row}")
+            with pytest.raises(ValueError, match=message):
+                read(path, "csv")
+        assert len(read(write("a", "text,label\n" + '"two\nlines",x\n' * 1000), "csv")) == 1000
+    finally:
+        csv.field_size_limit(limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.csv", "csv"), ("a.CSV.gz", "csv"), ("a.tsv", "label-tab-text"), ("csv", "label-tab-text")],
+)
+def test_the_ending_chooses_where_nothing_else_does(name, expected):
+    assert choose_format(Path(name)) == expected
+
+
 def test_missing_columns_are_named(write):
     path = write("a", "text\tlabel\nfine\tyes\nshort\n")
     with pytest.raises(ValueError, match=r"at least 2 columns separated by tabs, but line 3 of .*a has 1; correct"):
         read(path, "tsv:text=text,label=label")
-    with pytest.raises(ValueError, match=r"a has 0 columns named 'gold'; it has 'text', 'label'"):
+    with pytest.raises(ValueError, match=r"a has 0 columns named 'gold' between tabs; it has 'text', 'label'"):
         read(path, "tsv:text=text,label=gold")
     with pytest.raises(ValueError, match=r"a has 2 columns named 'x'"):
         read(write("a", "x\tx\ty\n"), "tsv:text=x,label=y")
@@ -99,7 +157,8 @@ def test_bad_lines_of_tagged_words_are_named(write):
 @pytest.mark.parametrize(
     ("spec", "flags", "message"),
     [
-        ("csv", {}, "--format must be one of label-tab-text, .*, but got 'csv'"),
+        ("csv:text=1", {}, "csv needs a column for text and one for label, but --format csv:text=1 lacks label="),
+        ("csv;text=1,label=2", {}, "--format must be one of label-tab-text, .*, but got 'csv;text=1,label=2'"),
         ("tsv", {}, "--format must be one of .*, but got 'tsv'"),
         ("tsv:text=1", {}, "--format tsv:text=1 lacks label="),
         ("tsv:text=1,label=1", {}, "--format tsv:text=1,label=1 gives one twice"),

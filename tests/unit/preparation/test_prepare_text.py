@@ -259,3 +259,13 @@ def test_the_same_command_may_run_again_with_changed_files(tmp_path, write, prep
     assert load_lines(tmp_path / "data" / "label", "train")[-1] == "new </s>"
     prepare(*flags, "--threshold", 2, "--overwrite")
     assert load_text_settings(tmp_path / "data")[1].vocabulary["threshold"] == 2
+
+
+def test_a_file_of_commas_gives_the_same_data_as_one_of_tabs(write, prepare, tmp_path):
+    rows = [line.split("\t") for line in TRAIN.splitlines()]
+    prepare("--train", write("train.tsv", TRAIN), output="tabs")
+    quoted = "text,label\n" + "".join(f'"{text}",{label}\n' for label, text in rows)
+    prepare("--train", write("train.csv", quoted), output="commas")
+    for name in ("input0", "label"):
+        assert load_lines(tmp_path / "commas" / name, "train") == load_lines(tmp_path / "tabs" / name, "train")
+    assert load_text_settings(tmp_path / "commas")[1].format == "csv"
