@@ -150,7 +150,7 @@ def test_counts_that_depend_on_the_tokeniser_may_differ_a_little(run, tmp_path, 
 @pytest.mark.parametrize(
     ("text", "settings", "sentence"),
     [
-        ("find_devices", {"NUM_GPUS": "two"}, "NUM_GPUS and NUM_NODES must be whole numbers, but are 'two' and '1'."),
+        ("find_devices", {"NUM_GPUS": "two"}, "NUM_GPUS must be a whole number, but is 'two'."),
         ("find_devices", {"NUM_GPUS": "0", "NUM_NODES": "2"}, "NUM_NODES=2 needs GPUs, but there is none here"),
         ("find_devices\nplan_batches 10 5", {"NUM_GPUS": "1", "MAX_TOKENS": "1k"}, "but is '1k'."),
         ("read_raw deu.txt", {}, "neither deu.txt nor deu.txt.gz is in"),
