@@ -85,7 +85,7 @@ if [[ "${settings[*]}" != "${defaults[*]}" || $# -gt 0 || "${FAST_TRIAL:-0}" == 
 mkdir -p "$run_dir"
 run_dir=$(cd "$run_dir" && pwd -P)
 wanted="${settings[*]} extra=$*"
-if [[ -f "$run_dir/settings.txt" && "$(<"$run_dir/settings.txt")" != "$wanted" ]]; then
+if exists "$run_dir"/.*.done && [[ -f "$run_dir/settings.txt" && "$(<"$run_dir/settings.txt")" != "$wanted" ]]; then
   printf 'quickstart: error: %s was made with other settings:\n  %s\nbut now they are\n  %s\n' \
     "$run_dir" "$(<"$run_dir/settings.txt")" "$wanted" >&2
   echo "delete that folder or choose another one by RUN_DIR=..." >&2

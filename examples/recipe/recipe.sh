@@ -157,14 +157,25 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   : >"$dir/.$name.done"
 }
 
-keep_settings() { # keep_settings DIR NAME=VALUE...: a folder belongs to one setting; other settings are refused
-  local dir=$1 wanted
+exists() { # exists PATH...: whether one of them is there; a pattern that finds nothing is not
+  local path
+  for path in "$@"; do
+    if [[ -e "$path" ]]; then return 0; fi
+  done
+  return 1
+}
+
+keep_settings() { # keep_settings DIR NAME=VALUE...: other settings than those of a finished step or a checkpoint in DIR are refused
+  local dir=$1 wanted kept unbound='(^| )flags=.*' # arguments, which only the last step reads
   shift
   if [[ "$subwords" != bpe ]]; then set -- "$@" "subwords=$subwords"; fi
   if [[ "$joint" == 0 ]]; then set -- "$@" "joint=0"; fi
   wanted=$(printf '%s\n' "$@")
   mkdir -p "$dir"
-  if [[ -f "$dir/settings.txt" && "$(<"$dir/settings.txt")" != "$wanted" ]]; then
+  kept=$wanted
+  if [[ -f "$dir/settings.txt" ]] && exists "$dir"/.*.done "$dir"/checkpoints/checkpoint*.pt; then kept=$(<"$dir/settings.txt"); fi
+  if exists "$dir"/.{binarise,text,train}.done "$dir"/checkpoints/checkpoint*.pt; then unbound='^$'; fi
+  if [[ "$(sed -E "s/$unbound//" <<<"$kept")" != "$(sed -E "s/$unbound//" <<<"$wanted")" ]]; then
     diff "$dir/settings.txt" - <<<"$wanted" >&2 || true
     fail "$dir was made with other settings (<) than those of now (>); delete that folder or choose another one by WORK_DIR=..."
   fi
