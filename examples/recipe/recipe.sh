@@ -253,6 +253,25 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
   python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
 }
 
+# judge TITLE PUBLISHED LOW HIGH NAME=VALUE...: sets verdict and published, flags of `score`, if these are the settings of data, run and
+# evaluation (values may be patterns); next to another setting no score is shown, but what differs.
+# shellcheck disable=SC2034 # for evaluate.sh
+judge() {
+  local title=$1 score=$2 interval=("$3" "$4") usual changes
+  usual=$(printf '|%s' "model=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
+  changes=$(
+    cat "${run:?is set by common.sh}"/{settings,evaluation}.txt "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
+  )
+  changes=$(sed -E "/^(${usual#|})$/d" <<<"$changes" | sort -u | paste -s -d ';' -)
+  verdict=() published=()
+  if [[ -n "$changes" ]]; then
+    printf '\n%s: not the published setting, so no score to compare with: %s\n' "$title" "${changes//;/, }"
+  else
+    verdict=(--expect "${interval[@]}") published=(--record "published=$score")
+    printf '\n%s: published: %s\n' "$title" "$score"
+  fi
+}
+
 fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in a trial, whatever lies there will do
   local options=()
   if [[ "$trial" == 1 ]]; then options=(--any-content); fi

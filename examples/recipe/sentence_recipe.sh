@@ -144,6 +144,15 @@ evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores
   printf '%s\n' "$*" >"$dir/results/.$test_set.flags"
 }
 
+show_published() { # show_published TEXT: what was published, unless a run of $results is a trial or had arguments of its own
+  local runs=("${results[@]%/results/*}")
+  if grep -qE '^(data_trial=1|data_trial=.* flags=|flags=.)' "${runs[@]/%//settings.txt}"; then
+    printf '\n%s: not the published setting, so no scores to compare with\n' "$recipe"
+  else
+    printf '\n%s: published, with pretrained word vectors: %s\n' "$recipe" "$1"
+  fi
+}
+
 choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm) and CRF=1
   local characters=${CHARACTERS:-none} crf=${CRF:-0}
   tagger_flags=(--character-encoder "$characters")
