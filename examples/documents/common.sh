@@ -5,18 +5,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe documents "lama_context lama lama_encoder sentence_structured_attention sentence_bigru sentence_cnn sentence_transformer sentence_average"
+start_sentence_recipe documents "lama_context lama lama_encoder sentence_structured_attention sentence_bigru sentence_cnn sentence_transformer sentence_average" \
+  'DATASET=r8|imdb|news' FOLDS=count FOLD_SEED=whole WORD2VEC=whole HEADS=count ALL_HEADS+=count MAX_WORDS=count 'DISAGREEMENT=none|penal|emb'
 
 dataset=${DATASET:-r8}
-case "$dataset" in
-  r8 | imdb | news) ;;
-  *) fail "DATASET must be r8, imdb or news, but is '$dataset'." ;;
-esac
 raw_dir=${RAW_DIR:-$work_dir/raw/$dataset}
 
 # Folds of the training documents for cross-validation; 1 holds out a part of them instead.
 folds=${FOLDS:-1}
-[[ "$folds" =~ ^[1-9][0-9]*$ ]] || fail "FOLDS must be a whole number of at least 1, but is '$folds'."
 fold_numbers=(0)
 if ((folds > 1)); then read -r -a fold_numbers <<<"$(seq -s ' ' 1 "$folds")"; fi
 
@@ -24,7 +20,6 @@ if ((folds > 1)); then read -r -a fold_numbers <<<"$(seq -s ' ' 1 "$folds")"; fi
 usual_width=100
 if [[ "$trial" == 1 ]]; then usual_width=16; fi
 word2vec=${WORD2VEC:-$usual_width}
-[[ "$word2vec" =~ ^[0-9]+$ ]] || fail "WORD2VEC must be the width of word vectors, or 0 for none, but is '$word2vec'."
 if [[ -n "$vectors" ]]; then
   word2vec=0
 elif ((word2vec == 0)); then
@@ -34,12 +29,7 @@ elif ((word2vec != usual_width)); then
 fi
 
 heads=${HEADS:-}
-[[ "$heads" =~ ^([1-9][0-9]*)?$ ]] || fail "HEADS must be a whole number of at least 1, but is '$heads'."
 disagreement=${DISAGREEMENT:-none}
-case "$disagreement" in
-  none | penal | emb) ;;
-  *) fail "DISAGREEMENT must be none, penal or emb, but is '$disagreement'." ;;
-esac
 if [[ -n "$heads" || "$disagreement" != none ]]; then
   for name in "${models[@]}"; do
     case "$name" in

@@ -1,14 +1,14 @@
 """Compares models of documents: ``python compare.py RUN/results/*.json --published published.tsv --output OUT.md``.
 
 A row per model: accuracy on the test documents, mean and deviation over folds and seeds; that of the one run with the
-best accuracy on its validation documents; the published number.
+best accuracy on its validation documents; the published number, unless runs are trials or had arguments of their own.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from results import Result, read_results, show
+from results import PUBLISHED, Result, read_results, show
 
 
 def read_published(path: Path) -> dict[tuple[str, str], str]:
@@ -38,11 +38,12 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
     for result in results:
         runs = accuracies.setdefault((result.name, result.label, result.heads), {})
         runs.setdefault(result.run, {})[result.test_set] = result.accuracy
-    dataset = results[0].dataset
-    lines = [
-        f"| {dataset} | runs | validation | test | test, of the best by validation | published |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
+    dataset, settings = results[0].dataset, results[0].settings
+    changes = [f"{name} = {settings[name]}" for name, value in PUBLISHED.items() if settings.get(name, value) != value]
+    header = [dataset, "runs", "validation", "test", "test, of the best by validation"]
+    if settings.get("data_trial", "0") == "0" and not settings.get("flags"):
+        header.append("published, another setting" if changes else "published")
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "--:|" * (len(header) - 1)]
     for (name, label, heads), runs in accuracies.items():
         for run, found in runs.items():
             missing = {"valid", "test"} - set(found)
@@ -59,7 +60,9 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
             f"{best['test']:.2f}",
             published.get((name, dataset), "") if not heads else "",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append("| " + " | ".join(cells[: len(header)]) + " |")
+    if changes:
+        lines += ["", f"Not the published setting: {', '.join(changes)}."]
     return "\n".join(lines)
 
 

@@ -19,7 +19,6 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 fold_seed=${FOLD_SEED:-1}
-[[ "$fold_seed" =~ ^[0-9]+$ ]] || fail "FOLD_SEED must be a whole number, but is '$fold_seed'."
 text=$work_dir/$dataset/text
 
 is_raw() { # is_raw NAME: whether RAW_DIR has it, plain or as .gz

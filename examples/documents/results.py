@@ -9,6 +9,13 @@ from typing import NamedTuple
 VARYING = ("model", "heads", "disagreement", "warmup", "seed", "train_command", "test_set", "data_fold")
 
 
+# The published setting; the warm-up is part of a row's name.
+PUBLISHED = {
+    **{"lr": "0.05", "batch": "32", "epochs": "50", "patience": "5", "max_words": "512", "freeze_vectors": "0"},
+    **{"data_source": "whole", "data_folds": "3", "data_word2vec": "100", "data_trial": "0", "flags": ""},
+}
+
+
 class Result(NamedTuple):
     """One evaluation.
 

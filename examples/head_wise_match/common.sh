@@ -11,14 +11,12 @@ encoders="bert transformer multi_scale muse translation"
 if [[ -n "${MODEL:-}${MODELS:-}" ]]; then
   fail "the models of this recipe are named by ENCODER (one or more of $encoders), but MODEL or MODELS is set to '${MODELS:-${MODEL:-}}'."
 fi
-for name in ${ENCODER:-bert}; do
-  [[ " $encoders " == *" $name "* ]] || fail "ENCODER must be one or more of $encoders, but has '$name'."
-done
-MODELS=${ENCODER:-bert} start_sentence_recipe head_wise_match "$encoders"
+start_sentence_recipe head_wise_match "$encoders" "ENCODER+=$encoders" \
+  "DATASET=snli mnli qqp qqp-small squad_binary mrpc sick qnli qnli-small wikiqa" 'TABLE=2|4' 'MATCH=element|cosine|bilinear|classic' \
+  'AGGREGATION=max|concat' 'HIERARCHY=0|1' MATCH_DROPOUT=share 'LOWER_CASE=0|1'
+read -r -a models <<<"${ENCODER:-bert}"
 
 dataset=${DATASET:-snli}
-datasets="snli mnli qqp qqp-small squad_binary mrpc sick qnli qnli-small wikiqa"
-[[ " $datasets " == *" $dataset "* && "$dataset" != *' '* ]] || fail "DATASET must be one of $datasets, but is '$dataset'."
 raw_dir=${RAW_DIR:-$work_dir/raw/$dataset} # data sets have files of the same name
 text_dir=$work_dir/$dataset/data
 
@@ -31,7 +29,6 @@ case "${TABLE:-}" in
   "") ;;
   2) systems=("classic - - -" "element max last 1" "element max all 1") ;;
   4) systems=("cosine concat all 1" "bilinear concat all 1" "element concat all 1" "element concat all 0" "element max all 1") ;;
-  *) fail "TABLE must be 2 or 4, the paper's tables, but is '$TABLE'." ;;
 esac
 given=${MATCH:-}${AGGREGATION:-}${LEVELS:-}${HIERARCHY:-}
 if [[ -n "${TABLE:-}" && -n "$given" ]]; then
@@ -48,9 +45,8 @@ if [[ -z "${TABLE:-}" ]]; then
       if [[ "${MATCH:-element}" != element ]]; then default=concat; fi # the maximum of single numbers would leave one
       systems=("${MATCH:-element} ${AGGREGATION:-$default} ${LEVELS:-all} ${HIERARCHY:-1}")
       [[ "${systems[0]}" =~ ^[a-z]+\ (max|concat)\ (all|last|[0-9,]+)\ [01]$ && "${systems[0]}" != [cb]*\ max\ * ]] ||
-        fail "AGGREGATION must be concat or, with MATCH=element, max; LEVELS all, last or numbers such as 3,7,11; HIERARCHY 0 or 1; but they are '${AGGREGATION:-$default}', '${LEVELS:-all}' and '${HIERARCHY:-1}'."
+        fail "AGGREGATION must be concat or, with MATCH=element, max; LEVELS all, last or numbers such as 3,7,11; but they are '${AGGREGATION:-$default}' and '${LEVELS:-all}'."
       ;;
-    *) fail "MATCH must be element, cosine, bilinear or classic, but is '$MATCH'." ;;
   esac
 fi
 

@@ -133,7 +133,6 @@ for model in "${models[@]}"; do
     translation)
       translation_data=${TRANSLATION_DATA:?set TRANSLATION_DATA to the folder that has bpe.codes and bin/dict.en.txt of the translation model}
       lower_case=${LOWER_CASE:-1}
-      [[ "$lower_case" =~ ^[01]$ ]] || fail "LOWER_CASE must be 0 or 1, but is '$lower_case'."
       kept=("text=sub-words" "vocabulary=${translation_data##*/}" "lower_case=$lower_case")
       ;;
     *) kept=("text=words" "word_vectors=${vectors##*/}") ;;

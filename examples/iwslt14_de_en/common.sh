@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe iwslt14_de_en
+start_recipe iwslt14_de_en "muse muse_simple transformer" 'BIDIRECTIONAL=0|pretrain|finetune'
 
 data=$work_dir/data
 text_flags=(--lower) # as corpus.py tokenize is given them
@@ -16,6 +16,5 @@ case "$bidirectional" in
   0) name=$model$name_suffix bin=$data/bin prepared=binarise ;;
   pretrain) name=$model-bidirectional-pretrain bin=$data/bin-both prepared=binarise-both ;;
   finetune) name=$model-bidirectional$name_suffix bin=$data/bin-joined prepared=binarise-both ;;
-  *) fail "BIDIRECTIONAL must be 0, pretrain or finetune, but is '$bidirectional'." ;;
 esac
 run=$work_dir/$name-seed$seed

@@ -9,8 +9,7 @@
 # comparison with the published files. About ten minutes on two cores (not measured on the full data), 400 MB of disk.
 # See examples/recipe/recipe.sh for WORK_DIR, TRIAL and the rest. Result: WORK_DIR/data/bin.
 set -euo pipefail
-want_both=${BIDIRECTIONAL:-0}
-BIDIRECTIONAL=0
+if [[ "${BIDIRECTIONAL:-}" == 1 ]]; then BIDIRECTIONAL=pretrain; fi # what the data are for
 # shellcheck source=examples/iwslt14_de_en/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -78,6 +77,6 @@ step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train te
 step "$data" split "clean, split, count the lines" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
-if [[ "$want_both" != 0 ]]; then step "$data" binarise-both "binarise both directions" binarise_both; fi
+if [[ "$bidirectional" != 0 ]]; then step "$data" binarise-both "binarise both directions" binarise_both; fi
 if [[ "$trial" != 1 && "$subwords" == bpe ]]; then corpus compare "$here/published.sha256" "$data"; fi
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

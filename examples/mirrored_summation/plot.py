@@ -61,10 +61,12 @@ class Results(NamedTuple):
     Attributes:
         models: model -> its points, by growing K.
         length: number of words of a sentence.
+        trial: whether they are of TRIAL=1.
     """
 
     models: dict[str, list[Point]]
     length: int
+    trial: bool
 
     @property
     def terms(self) -> list[int]:
@@ -100,7 +102,7 @@ def read_results(paths: list[Path]) -> Results:
         points = [Point(terms, values) for (name, terms), values in sorted(errors.items()) if name == model]
         if points:
             found[model] = points
-    return Results(found, length)
+    return Results(found, length, kinds[paths[0]][0] == "trial")
 
 
 def make_table(results: Results) -> str:
@@ -188,6 +190,9 @@ def main() -> int:
     except (OSError, ValueError, ImportError) as error:
         print(f"plot: error: {error}", file=sys.stderr)
         return 2
+    if sentences and results.trial:
+        print("nothing to judge: these are trials")
+        return 0
     print("\n".join(sentences) if sentences else "nothing to judge: no K has all four models")
     if sentences:
         print("The published order holds." if holds else "The published order does not hold for every K.")

@@ -3,8 +3,8 @@
 #
 #   DOMAIN=apparel bash examples/mtl16/evaluate.sh      the same settings as for train.sh
 #
-# Writes RUN/results/<domain>.json, and with several models WORK_DIR/RESULTS.md (compare.py): a row per domain beside the paper's
-# numbers, and paired tests over the domains. Arguments go to `muse-plugin score-labels`: --length-buckets 50,100,200
+# Writes RUN/results/<domain>.json and WORK_DIR/RESULTS.md (compare.py): a row per domain next to the paper's numbers (not for trials),
+# and with several models paired tests over the domains. Arguments go to `muse-plugin score-labels`: --length-buckets 50,100,200
 set -euo pipefail
 # shellcheck source=examples/mtl16/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -18,7 +18,5 @@ evaluate() {
 
 results=()
 for domain in "${domains[@]}"; do for_each_run evaluate "$@"; done
-if ((${#models[@]} > 1)); then
-  python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$work_dir/RESULTS.md"
-  printf '%s: compared: %s\n' "$recipe" "$work_dir/RESULTS.md"
-fi
+python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$work_dir/RESULTS.md"
+printf '%s: compared: %s\n' "$recipe" "$work_dir/RESULTS.md"

@@ -17,17 +17,13 @@ clean=${CLEAN:-0}
 valid=$([[ "$trial" == 1 ]] && echo 20 || echo 200)
 
 choose_test() { # prints official or held-out
-  case "${TEST:-auto}" in
-    official | held-out) printf '%s' "$TEST" ;;
-    auto)
-      if [[ -n "${RAW_DIR:-}" && ! -f "$raw_dir/$domain.task.test" && ! -f "$raw_dir/$domain.task.test.gz" ]]; then
-        printf 'held-out'
-      else
-        printf 'official'
-      fi
-      ;;
-    *) fail "TEST must be official or held-out, but is '$TEST'." ;;
-  esac
+  if [[ -n "${TEST:-}" ]]; then
+    printf '%s' "$TEST"
+  elif [[ -n "${RAW_DIR:-}" && ! -f "$raw_dir/$domain.task.test" && ! -f "$raw_dir/$domain.task.test.gz" ]]; then
+    printf 'held-out'
+  else
+    printf 'official'
+  fi
 }
 
 split() { # split TEST: the domain's text as UTF-8, training and test set

@@ -3,13 +3,10 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe multi30k plain_transformer
+start_recipe multi30k "muse muse_simple transformer plain_transformer" 'TARGET_LANG=de|fr' 'ATTENTION=none|multi-scale|distance|both' \
+  'PROFILE=published|cpu'
 
 target=${TARGET_LANG:-de}
-case "$target" in
-  de | fr) ;;
-  *) fail "TARGET_LANG must be de or fr, but is '$target'." ;;
-esac
 data=$work_dir/en-$target
 # fairseq calls them test, test1 and test2
 tests=(test_2016_flickr test_2017_flickr test_2017_mscoco)
@@ -22,7 +19,6 @@ case "$attention" in
   multi-scale) attention_flags=(--encoder-attention-bias 'multi-scale' "${scales[@]}") ;;
   distance) attention_flags=(--encoder-attention-bias 'distance,bidirectional-split') ;;
   both) attention_flags=(--encoder-attention-bias 'multi-scale,distance,bidirectional-split' "${scales[@]}") ;;
-  *) fail "ATTENTION must be none, multi-scale, distance or both, but is '$attention'." ;;
 esac
 attention_settings=()
 if [[ "$attention" != none ]]; then attention_settings=("attention=$attention"); fi

@@ -31,7 +31,6 @@ case "$profile" in
   published) tokens=4096 updates=8000 dropout=0.3 schedule=(--lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7) ;;
   cpu) tokens=1024 updates=5000 dropout=0.2 schedule=(--lr 0.004 --lr-scheduler polynomial_decay --warmup-updates 500 --total-num-update "${UPDATES:-5000}") ;;
   trial) tokens=400 updates=4 dropout=0.3 schedule=(--lr 0.005 --lr-scheduler inverse_sqrt --warmup-updates 2 --save-interval-updates 2) ;;
-  *) fail "PROFILE must be published or cpu, but is '$profile'." ;;
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"

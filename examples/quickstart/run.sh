@@ -23,6 +23,13 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 
+recipe=quickstart
+# For check_settings and exists.
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'SKIP_SETUP=0|1' \
+  'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe'
+
 if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
   bash "$root/scripts/setup.sh" --if-needed
   # shellcheck source=scripts/environment.sh
@@ -64,10 +71,6 @@ case "${SUBWORDS:-bpe}" in
   bpe) ;;
   sentencepiece | sentencepiece:unigram) settings+=(subwords=sentencepiece) ;;
   sentencepiece:bpe) settings+=(subwords=sentencepiece:bpe) ;;
-  *)
-    printf "quickstart: error: SUBWORDS must be bpe, sentencepiece or sentencepiece:bpe, but is '%s'.\n" "$SUBWORDS" >&2
-    exit 2
-    ;;
 esac
 value() {
   local entry
@@ -82,7 +85,7 @@ if [[ "${settings[*]}" != "${defaults[*]}" || $# -gt 0 || "${FAST_TRIAL:-0}" == 
 mkdir -p "$run_dir"
 run_dir=$(cd "$run_dir" && pwd -P)
 wanted="${settings[*]} extra=$*"
-if [[ -f "$run_dir/settings.txt" && "$(<"$run_dir/settings.txt")" != "$wanted" ]]; then
+if exists "$run_dir"/.*.done && [[ -f "$run_dir/settings.txt" && "$(<"$run_dir/settings.txt")" != "$wanted" ]]; then
   printf 'quickstart: error: %s was made with other settings:\n  %s\nbut now they are\n  %s\n' \
     "$run_dir" "$(<"$run_dir/settings.txt")" "$wanted" >&2
   echo "delete that folder or choose another one by RUN_DIR=..." >&2

@@ -23,6 +23,7 @@ BLOCK = 1 << 20
 TIMEOUT = 60  # seconds without a byte
 THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 CURL_CANNOT_RESUME = (22, 33, 36)  # exit codes: the server refuses the range, or knows none
+CURL_NO_NETWORK = (5, 6, 7)  # exit codes: no address of the proxy, none of the server, no connection
 
 
 class Wanted(NamedTuple):
@@ -85,6 +86,11 @@ def find_fault(path: Path, wanted: Wanted) -> Optional[str]:
     return None
 
 
+def find_file(wanted: Wanted, folder: Path) -> Optional[Path]:
+    """The path of NAME or NAME.gz if the folder has it."""
+    return next((path for path in (folder / wanted.name, folder / f"{wanted.name}.gz") if path.is_file()), None)
+
+
 def fetch(wanted: Wanted, folder: Path, any_content: bool = False) -> Path:
     """Makes sure that a file is in the folder and is the right one.
 
@@ -101,12 +107,12 @@ def fetch(wanted: Wanted, folder: Path, any_content: bool = False) -> Path:
         ConnectionError: if no mirror answers.
         OSError: if the disk is full, or curl is missing.
     """
-    for path in (folder / wanted.name, folder / f"{wanted.name}.gz"):
-        if path.is_file():
-            fault = None if any_content else find_fault(path, wanted)
-            if fault is None:
-                return path
-            raise ValueError(f"{path} {fault}; delete it to have it downloaded again, or put the right file there.")
+    path = find_file(wanted, folder)
+    if path is not None:
+        fault = None if any_content else find_fault(path, wanted)
+        if fault is None:
+            return path
+        raise ValueError(f"{path} {fault}; delete it to have it downloaded again, or put the right file there.")
     if shutil.which("curl") is None:
         raise FileNotFoundError(
             f"downloading {wanted.name} takes the program curl, which is not installed; install it."
@@ -139,7 +145,8 @@ def download(url: str, wanted: Wanted, folder: Path) -> Path:
             part.unlink()
             result = run_curl(url, part)
         if result != 0:
-            raise ConnectionError(f"curl ended with exit code {result}")
+            network = ": there is no network, or no way to this server" if result in CURL_NO_NETWORK else ""
+            raise ConnectionError(f"curl ended with exit code {result}{network}")
     fault = find_fault(part, wanted)
     if fault is not None:
         part.unlink()  # it is complete and wrong: the next try starts afresh
@@ -193,9 +200,16 @@ def main() -> int:
         unknown = set(args.only or ()) - {file.name for file in wanted}
         if unknown:
             raise ValueError(f"{args.manifest} does not have {', '.join(sorted(unknown))}.")
-        for file in wanted:
-            if not args.only or file.name in args.only:
-                print(f"{fetch(file, args.folder, args.any_content)}: ok", flush=True)
+        chosen = [file for file in wanted if not args.only or file.name in args.only]
+        for file in chosen:
+            print(f"{fetch(file, args.folder, args.any_content)}: ok", flush=True)
+    except ConnectionError as error:
+        missing = ", ".join(file.name for file in chosen if find_file(file, args.folder) is None)
+        print(
+            f"download: error: {error}. Still missing are {missing}; all are listed in {args.manifest}.",
+            file=sys.stderr,
+        )
+        return 2
     except (ValueError, OSError) as error:
         print(f"download: error: {error}", file=sys.stderr)
         return 2

@@ -23,8 +23,41 @@ fail() {
   exit 2
 }
 
-start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults; MODELS that only this recipe has
+check_settings() { # check_settings NAME=KIND...: refuses what the environment sets to anything else, all of it in one sentence
+  # KIND is a name below, or the values: 'a|b|c', or 'a b c' where they are many. NAME+ may have several values, separated by spaces.
+  local setting name kind pattern rule several is value values faults=''
+  for setting in "$@"; do
+    name=${setting%%=*} kind=${setting#*=}
+    case "$kind" in
+      whole) pattern='0|[1-9][0-9]{0,8}' rule='a whole number' several='whole numbers' ;;
+      count) pattern='[1-9][0-9]{0,8}' rule='a whole number of at least 1' several='whole numbers of at least 1' ;;
+      number) pattern='-?([0-9]+\.?[0-9]*|\.[0-9]+)' rule='a number' several='numbers' ;;
+      share) pattern='0?\.[0-9]+|0' rule='a number of at least 0 and below 1' ;;
+      positive)
+        pattern='([0-9]*[1-9][0-9]*\.?[0-9]*|[0-9]*\.[0-9]*[1-9][0-9]*)([eE][-+]?[0-9]{1,2})?' rule='a number above 0'
+        ;;
+      *\ *) pattern=${kind// /|} rule="one of $kind" several="one or more of $kind" ;;
+      *)
+        pattern=$kind rule=${kind//|/, }
+        rule="${rule%, *} or ${rule##*, }"
+        ;;
+    esac
+    is=is
+    if [[ "$name" == *+ ]]; then name=${name%+} rule=$several is='one is'; fi
+    values=("${!name:-}")
+    if [[ "$is" != is ]]; then read -r -a values <<<"${values[0]}"; fi
+    for value in "${values[@]+"${values[@]}"}"; do
+      [[ -z "$value" || "$value" =~ ^($pattern)$ ]] || faults+="; $name must be $rule, but $is '$value'"
+    done
+  done
+  [[ -z "$faults" ]] || fail "${faults#; }."
+}
+
+start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folders and defaults; the models and settings of this recipe
   recipe=$1
+  check_settings "MODEL=${2:-muse muse_simple transformer}" SEED=whole 'TRIAL=0|1' 'SKIP_SETUP=0|1' NUM_GPUS=whole NUM_NODES=count \
+    NODE_RANK=whole MAX_TOKENS=count UPDATES=count MERGES=count AVERAGED=count BPE_DROPOUT=share 'SIMCUT=0|1' 'RDROP=0|1' \
+    'JOINT=0|1' 'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
   recipe_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
   root=$(cd "$recipe_tools/../.." && pwd -P)
   if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
@@ -43,6 +76,7 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
   fi
   user_dir=$root/muse_plugin
   trial=${TRIAL:-0}
+  # shellcheck disable=SC2034 # for common.sh
   model=${MODEL:-muse}
   seed=${SEED:-1}
   node=${NODE_RANK:-${SLURM_NODEID:-0}} # the number of this node among several
@@ -55,16 +89,9 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
       trial_flags+=("--$side-layers" 2 "--$side-embed-dim" 32 "--$side-ffn-embed-dim" 64 "--$side-attention-heads" 4)
     done
   fi
-  local models="muse muse_simple transformer${2:+ $2}"
-  [[ "$model" != *' '* && " $models " == *" $model "* ]] || fail "MODEL must be one of $models, but is '$model'."
   subwords=${SUBWORDS:-bpe}
-  case "$subwords" in
-    bpe | sentencepiece:unigram | sentencepiece:bpe) ;;
-    sentencepiece) subwords=sentencepiece:unigram ;;
-    *) fail "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but is '$subwords'." ;;
-  esac
+  if [[ "$subwords" == sentencepiece ]]; then subwords=sentencepiece:unigram; fi
   joint=${JOINT:-1}
-  [[ "$joint" == [01] ]] || fail "JOINT must be 0 or 1, but is '$joint'."
   # shellcheck disable=SC2034 # for train.sh
   share_flags=()
   # shellcheck disable=SC2034
@@ -76,10 +103,11 @@ start_recipe() { # start_recipe NAME [MODELS]: environment, folders and defaults
 }
 
 find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's commands
-  num_gpus=${NUM_GPUS:-$(python -c 'import torch; print(torch.cuda.device_count())')}
+  local seen=0
+  if [[ "${NUM_GPUS:-}" != 0 ]]; then seen=$(python -c 'import torch; print(torch.cuda.device_count())'); fi
+  num_gpus=${NUM_GPUS:-$seen}
   num_nodes=${NUM_NODES:-1}
-  [[ "$num_gpus" =~ ^[0-9]+$ && "$num_nodes" =~ ^[1-9][0-9]*$ ]] ||
-    fail "NUM_GPUS and NUM_NODES must be whole numbers, but are '$num_gpus' and '$num_nodes'."
+  ((num_gpus <= seen)) || fail "NUM_GPUS must be at most the GPUs that PyTorch sees here, $seen, but is $num_gpus."
   if ((num_gpus == 0)); then
     ((num_nodes == 1)) || fail "NUM_NODES=$num_nodes needs GPUs, but there is none here; set NUM_GPUS to those of each node."
     device_flags=(--cpu)
@@ -95,7 +123,6 @@ find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's comm
 
 plan_batches() { # plan_batches TOTAL MOST: sets max_tokens (per device, at most MOST) and update_freq, so that an update sees TOTAL
   local total=$1 most=${MAX_TOKENS:-$2} devices
-  [[ "$most" =~ ^[1-9][0-9]*$ ]] || fail "MAX_TOKENS must be a whole number of tokens per batch and device, but is '$most'."
   devices=$((num_nodes * (num_gpus > 0 ? num_gpus : 1)))
   update_freq=$(((total + most * devices - 1) / (most * devices)))
   max_tokens=$((total / (update_freq * devices)))
@@ -130,14 +157,25 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   : >"$dir/.$name.done"
 }
 
-keep_settings() { # keep_settings DIR NAME=VALUE...: a folder belongs to one setting; other settings are refused
-  local dir=$1 wanted
+exists() { # exists PATH...: whether one of them is there; a pattern that finds nothing is not
+  local path
+  for path in "$@"; do
+    if [[ -e "$path" ]]; then return 0; fi
+  done
+  return 1
+}
+
+keep_settings() { # keep_settings DIR NAME=VALUE...: other settings than those of a finished step or a checkpoint in DIR are refused
+  local dir=$1 wanted kept unbound='(^| )flags=.*' # arguments, which only the last step reads
   shift
   if [[ "$subwords" != bpe ]]; then set -- "$@" "subwords=$subwords"; fi
   if [[ "$joint" == 0 ]]; then set -- "$@" "joint=0"; fi
   wanted=$(printf '%s\n' "$@")
   mkdir -p "$dir"
-  if [[ -f "$dir/settings.txt" && "$(<"$dir/settings.txt")" != "$wanted" ]]; then
+  kept=$wanted
+  if [[ -f "$dir/settings.txt" ]] && exists "$dir"/.*.done "$dir"/checkpoints/checkpoint*.pt; then kept=$(<"$dir/settings.txt"); fi
+  if exists "$dir"/.{binarise,text,train}.done "$dir"/checkpoints/checkpoint*.pt; then unbound='^$'; fi
+  if [[ "$(sed -E "s/$unbound//" <<<"$kept")" != "$(sed -E "s/$unbound//" <<<"$wanted")" ]]; then
     diff "$dir/settings.txt" - <<<"$wanted" >&2 || true
     fail "$dir was made with other settings (<) than those of now (>); delete that folder or choose another one by WORK_DIR=..."
   fi
@@ -213,6 +251,25 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
   record+=(--record "train_command=$(<"$dir/train-command.txt")")
   if [[ "$subwords" != bpe ]]; then record+=(--post-process sentencepiece); fi
   python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
+}
+
+# judge TITLE PUBLISHED LOW HIGH NAME=VALUE...: sets verdict and published, flags of `score`, if these are the settings of data, run and
+# evaluation (values may be patterns); next to another setting no score is shown, but what differs.
+# shellcheck disable=SC2034 # for evaluate.sh
+judge() {
+  local title=$1 score=$2 interval=("$3" "$4") usual changes
+  usual=$(printf '|%s' "model=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
+  changes=$(
+    cat "${run:?is set by common.sh}"/{settings,evaluation}.txt "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
+  )
+  changes=$(sed -E "/^(${usual#|})$/d" <<<"$changes" | sort -u | paste -s -d ';' -)
+  verdict=() published=()
+  if [[ -n "$changes" ]]; then
+    printf '\n%s: not the published setting, so no score to compare with: %s\n' "$title" "${changes//;/, }"
+  else
+    verdict=(--expect "${interval[@]}") published=(--record "published=$score")
+    printf '\n%s: published: %s\n' "$title" "$score"
+  fi
 }
 
 fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in a trial, whatever lies there will do

@@ -18,19 +18,12 @@ set -euo pipefail
 sentence_models="multi_scale_transformer sentence_transformer sentence_muse sentence_bigru sentence_cnn sentence_average"
 sentence_models+=" distance_attention_network directional_attention_network"
 
-start_sentence_recipe() { # start_sentence_recipe NAME [MODELS]: sets models, seeds, vectors, beside what start_recipe sets
-  local known=${2:-$sentence_models} name
-  recipe=$1
+start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: as start_recipe, and sets models, seeds, vectors
+  local known=${2:-$sentence_models}
+  start_recipe "$1" "$known" "MODELS+=$known" SEEDS+=whole LR=positive BATCH=count EPOCHS=count PATIENCE=whole WARMUP=whole \
+    'FREEZE_VECTORS=0|1' "${@:3}"
   read -r -a models <<<"${MODELS:-${MODEL:-${known%% *}}}"
   read -r -a seeds <<<"${SEEDS:-${SEED:-1}}"
-  for name in "${models[@]}"; do
-    [[ " $known " == *" $name "* ]] || fail "MODEL must be one of $known, but is '$name'."
-  done
-  for name in "${seeds[@]}"; do
-    [[ "$name" =~ ^[0-9]+$ ]] || fail "SEEDS must be whole numbers, but one is '$name'."
-  done
-  MODEL=${models[0]} start_recipe "$recipe" "$known"
-  seed=${seeds[0]}
   vectors=${WORD_VECTORS:-}
   freeze_vectors=${FREEZE_VECTORS:-0}
   prepare_vector_flags=()
@@ -151,12 +144,17 @@ evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores
   printf '%s\n' "$*" >"$dir/results/.$test_set.flags"
 }
 
+show_published() { # show_published TEXT: what was published, unless a run of $results is a trial or had arguments of its own
+  local runs=("${results[@]%/results/*}")
+  if grep -qE '^(data_trial=1|data_trial=.* flags=|flags=.)' "${runs[@]/%//settings.txt}"; then
+    printf '\n%s: not the published setting, so no scores to compare with\n' "$recipe"
+  else
+    printf '\n%s: published, with pretrained word vectors: %s\n' "$recipe" "$1"
+  fi
+}
+
 choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm) and CRF=1
   local characters=${CHARACTERS:-none} crf=${CRF:-0}
-  case "$characters" in
-    none | cnn | bilstm) ;;
-    *) fail "CHARACTERS must be none, cnn or bilstm, but is '$characters'." ;;
-  esac
   tagger_flags=(--character-encoder "$characters")
   tagger_settings=("characters=$characters" "crf=$crf")
   tagger_suffix=

@@ -5,13 +5,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe snli
+start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli|scitail|scitail-small' DISTANCE_ALPHA=number
 
 dataset=${DATASET:-sick}
-case "$dataset" in
-  sick | snli | snli-small | mnli | scitail | scitail-small) ;;
-  *) fail "DATASET must be sick, snli, snli-small, mnli, scitail or scitail-small, but is '$dataset'." ;;
-esac
 data=$work_dir/$dataset/data$vectors_suffix
 # Two data sets have files of the same names.
 if [[ "$dataset" == scitail-small ]]; then raw_dir=${RAW_DIR:-$work_dir/raw/scitail-small}; fi

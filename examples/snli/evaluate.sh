@@ -26,12 +26,10 @@ results=()
 for_each_run evaluate "$@"
 case "$dataset" in
   snli)
-    printf '\npublished: MS-Trans 85.9, Transformer 82.2, BiLSTM 83.3, DiSAN 85.6, '
-    printf 'distance-based self-attention 86.3 (without the distance mask 86.0)\n'
+    show_published 'MS-Trans 85.9, Transformer 82.2, BiLSTM 83.3, DiSAN 85.6, distance-based self-attention 86.3 (without the mask 86.0)'
     ;;
   mnli)
-    printf '\npublished, on the hidden test sets (matched, mismatched): DiSAN 71.0, 71.4; '
-    printf 'distance-based self-attention 74.1, 72.9\n'
+    show_published 'on the hidden test sets (matched, mismatched): DiSAN 71.0, 71.4; distance-based self-attention 74.1, 72.9'
     ;;
 esac
 printf '\n'

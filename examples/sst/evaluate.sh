@@ -19,7 +19,7 @@ evaluate() {
 results=()
 for_each_run evaluate "$@"
 if [[ "$kind" == fine ]]; then
-  printf '\npublished, on the test split: MS-Trans 51.9, Transformer 50.4, BiLSTM 49.8\n'
+  show_published 'on the test split: MS-Trans 51.9, Transformer 50.4, BiLSTM 49.8'
 fi
 printf '\n'
 python "$recipe_tools/tabulate.py" "${results[@]}" | sed -n '/^|/p'

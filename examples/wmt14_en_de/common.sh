@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe wmt14_en_de
+start_recipe wmt14_en_de "muse muse_simple transformer" 'SUBSET=test|valid'
 
 data=$work_dir/data
 bin=$data/bin

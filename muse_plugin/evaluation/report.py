@@ -1,6 +1,7 @@
 """Lays out what ``muse-plugin evaluate`` prints."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def format_evaluation(result: dict[str, Any], lowercase: bool) -> str:
         lowercase: whether case was ignored.
     """
     systems = [result, result["versus"]] if result["versus"] else [result]
-    case = "ignored" if lowercase else "counts"
+    case = "ignored" if lowercase else "kept"
     blocks = [
         [f"{result['num_sentences']:,} sentences; subword marks removed: {result['subwords_removed']}; case {case}"]
     ]
@@ -78,15 +79,13 @@ def _format_bleu_lines(systems: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _format_lengths(lengths: dict[str, Any] | None, names: Sequence[str]) -> list[str]:
-    """A row for each range of source lengths: its sentences, and the score of each file."""
+    """A row for each range of source lengths that has sentences: how many, and the score of each file."""
     if lengths is None:
         return []
     rows = [[f"source {lengths['unit']}", "sentences", *names]]
-    for bucket in lengths["buckets"]:
-        scores = [*bucket["scores"], *bucket["versus_scores"]]
-        label = Bucket(bucket["low"], bucket["high"], []).label
-        cells = ["-" if score is None else f"{score:.2f}" for score in scores]
-        rows.append([label, f"{bucket['num_sentences']:,}", *cells])
+    for bucket in filter(itemgetter("num_sentences"), lengths["buckets"]):
+        scores = [f"{score:.2f}" for score in (*bucket["scores"], *bucket["versus_scores"])]
+        rows.append([Bucket(bucket["low"], bucket["high"], []).label, f"{bucket['num_sentences']:,}", *scores])
     return [f"{TITLES[lengths['score']]} by source length", *_format_table(rows)]
 
 

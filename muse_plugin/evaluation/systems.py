@@ -78,9 +78,10 @@ def load_texts(args: argparse.Namespace, files: Sequence[Path]) -> Texts:
     if not args.detokenized:
         references = mark_unknown_words(references)
     if unknown := sum(line.count(UNKNOWN_REFERENCE) for line in references):
+        words = "1 word of the references is" if unknown == 1 else f"{unknown} words of the references are"
         notes.append(
-            f"{unknown} words of the references are unknown to the dictionary and count as wrong in every hypothesis; "
-            "--references with the full text makes them count"
+            f"{words} unknown to the dictionary and wrong in every hypothesis; "
+            "--references with the full text counts every word"
         )
     return Texts(
         [remove_subwords(lines, args.post_process) for lines in hypotheses],

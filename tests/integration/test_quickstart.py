@@ -151,7 +151,10 @@ def test_trial_with_sentencepiece_gives_a_model_for_raw_text_and_for_fairseq(tmp
 def test_wrong_subwords_are_named(tmp_path):
     finished = run_script(tmp_path / "run", SUBWORDS="wordpiece")
     assert finished.returncode == 2
-    assert "SUBWORDS must be bpe, sentencepiece or sentencepiece:bpe, but is 'wordpiece'." in finished.stderr
+    assert (
+        "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but is 'wordpiece'."
+        in finished.stderr
+    )
 
 
 def test_second_run_does_nothing_twice(trial):

@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -353,8 +352,7 @@ def test_tokens_per_update_stay_whatever_the_devices(tmp_path, gpus, nodes, most
         f". {EXAMPLES}/recipe/recipe.sh; SKIP_SETUP=1 WORK_DIR={tmp_path} start_recipe test; "
         f"NUM_GPUS={gpus} NUM_NODES={nodes} find_devices; MAX_TOKENS={most} plan_batches 16000 4000; echo $update_freq"
     )
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", program], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=False
+        ["bash", "-c", program], capture_output=True, text=True, env=recipe_environment(NUM_GPUS=gpus), check=False
     )
     assert expected in done.stdout, done.stdout + done.stderr

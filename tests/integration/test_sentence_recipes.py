@@ -70,6 +70,9 @@ def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
     run_all("mtl16", raw, work, ("train", "evaluate"), **settings)
     result = read_result(work / "books" / "sentence_average-seed1" / "results" / "books.json", "accuracy")
     assert result["settings"]["data_test"] == "held-out"
+    table = (work / "RESULTS.md").read_text(encoding="utf-8").splitlines()
+    assert table[0] == "| domain | average of words |"  # one model has a table, too; a trial is not next to the paper
+    assert table[2].startswith("| books (held out) | ")
     # Again: nothing is trained or scored twice.
     for script in ("train", "evaluate"):
         again = run_script("mtl16", script, raw, work, **settings)

@@ -127,10 +127,12 @@ def recipe_environment(*programs: Path, **settings: str) -> dict[str, str]:
 
     Args:
         *programs: folders of programs that come before all others.
-        **settings: variables that the recipe reads.
+        **settings: variables that the recipe reads; with NUM_GPUS, a stand-in for PyTorch says there are eight.
     """
     scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
     read = {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
+    if settings.get("NUM_GPUS", "0") != "0":
+        settings = {"PYTHONPATH": str(Path(__file__).with_name("eight_gpus")), **settings}
     return {
         **{name: value for name, value in os.environ.items() if name not in read},
         "PATH": os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]),

@@ -156,3 +156,21 @@ def test_every_recipe_has_a_manifest_that_can_be_read(download):
         assert wanted
         for file in wanted:
             assert file.sha256 is None or len(file.sha256) == 64
+
+
+def test_without_a_network_all_files_that_are_missing_are_named(tmp_path, server):
+    folder = tmp_path / "raw"
+    manifest = write_manifest(tmp_path, server)
+    server.shutdown()
+    server.server_close()
+    text = manifest.read_text()
+    names = ["there.txt", "a.txt", "b.txt", "not-wanted.txt"]
+    manifest.write_text(
+        text + "".join(text.splitlines()[1].replace("corpus.tgz\t", f"{name}\t") + "\n" for name in names)
+    )
+    folder.mkdir()
+    (folder / "there.txt.gz").write_bytes(gzip.compress(CONTENT))
+    done = run_tool(manifest, folder, "--only", "a.txt", "there.txt", "corpus.tgz", "b.txt")
+    assert done.returncode == 2
+    assert "curl ended with exit code 7: there is no network, or no way to this server." in done.stderr
+    assert f" Still missing are corpus.tgz, a.txt, b.txt; all are listed in {manifest}.\n" in done.stderr

@@ -111,7 +111,8 @@ def test_each_language_may_have_subwords_of_its_own(run, tmp_path, subwords, fil
     assert (tmp_path / "settings.txt").read_text().endswith("joint=0\n")
 
 
-def test_a_folder_keeps_its_settings(run):
+def test_a_folder_keeps_its_settings(run, tmp_path):
+    (tmp_path / ".train.done").touch()
     assert run('keep_settings "$work_dir" a=1 "flags=--b 2"').returncode == 0
     assert run('keep_settings "$work_dir" a=1 "flags=--b 2"').returncode == 0
     done = run('keep_settings "$work_dir" a=1 "flags=--b 3"')
@@ -150,7 +151,7 @@ def test_counts_that_depend_on_the_tokeniser_may_differ_a_little(run, tmp_path, 
 @pytest.mark.parametrize(
     ("text", "settings", "sentence"),
     [
-        ("find_devices", {"NUM_GPUS": "two"}, "NUM_GPUS and NUM_NODES must be whole numbers, but are 'two' and '1'."),
+        ("find_devices", {"NUM_GPUS": "two"}, "NUM_GPUS must be a whole number, but is 'two'."),
         ("find_devices", {"NUM_GPUS": "0", "NUM_NODES": "2"}, "NUM_NODES=2 needs GPUs, but there is none here"),
         ("find_devices\nplan_batches 10 5", {"NUM_GPUS": "1", "MAX_TOKENS": "1k"}, "but is '1k'."),
         ("read_raw deu.txt", {}, "neither deu.txt nor deu.txt.gz is in"),
@@ -160,3 +161,27 @@ def test_what_is_wrong_is_said(run, text, settings, sentence):
     done = run(text, **settings)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("bound", ["", ".download.done", ".binarise.done", "checkpoints/checkpoint_last.pt"])
+def test_a_folder_is_bound_by_its_first_finished_step_or_checkpoint(run, tmp_path, bound):
+    keep = 'keep_settings "$work_dir" {} "trial=0 flags={}"'
+    assert run(keep.format("source=whole", "--misspelt")).returncode == 0
+    (tmp_path / "checkpoints").mkdir()
+    if bound:
+        (tmp_path / bound).touch()
+    # Arguments are for the last step: until it is finished, or has saved a checkpoint, they may be others.
+    other_arguments = run(keep.format("source=whole", "--right"))
+    assert other_arguments.returncode == (0 if bound in ("", ".download.done") else 2)
+    other_source = run(keep.format("source=even", "--right"))
+    assert other_source.returncode == (2 if bound else 0)
+    assert ("> source=even" in other_source.stderr) == bool(bound)
+    assert ("source=even" in (tmp_path / "settings.txt").read_text()) == (not bound)
+
+
+def test_a_failed_step_does_not_bind_a_folder(run, tmp_path):
+    text = 'keep_settings "$work_dir" a={}\nstep "$work_dir" download "fetch" {}'
+    assert run(text.format(1, "false")).returncode == 2
+    done = run(text.format(2, "true"))
+    assert done.returncode == 0, done.stderr
+    assert run(text.format(1, "true")).returncode == 2

@@ -209,7 +209,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
     ("recipe", "settings", "sentence"),
     [
         ("mtl16", {"MODEL": "muse"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
-        ("mtl16", {"DOMAIN": "apparel cars"}, "DOMAIN must be all or some of apparel baby"),
+        ("mtl16", {"DOMAIN": "apparel cars"}, "DOMAIN must be one or more of all apparel baby"),
         ("mtl16", {"SEEDS": "1 two"}, "SEEDS must be whole numbers, but one is 'two'."),
         ("mtl16", {"DOMAIN": "MR"}, "run prepare.sh with the same settings first."),
         ("sst", {"MODEL": "sentence_cnn", "ALPHA": "1"}, "ALPHA and SCALES need MODEL=multi_scale_transformer"),
@@ -223,7 +223,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("snli", {"DISTANCE_ALPHA": "0"}, "DISTANCE_ALPHA needs MODEL=distance_attention_network"),
         ("ner", {"MODEL": "sentence_cnn"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
         ("mirrored_summation", {"MODEL": "sentence_cnn"}, "MODEL must be one of hier_s deep_hier_s flex transformer"),
-        ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers, but one is 'ten'."),
+        ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers of at least 1, but one is 'ten'."),
         ("mirrored_summation", {"PROFILE": "gpu"}, "PROFILE must be published or cpu, but is 'gpu'."),
     ],
 )

@@ -1,0 +1,17 @@
+"""The data folders that README's commands read are folders that something makes."""
+
+import re
+
+from support.helpers import REPOSITORY
+
+
+def test_data_folders_are_made_by_a_recipe_or_a_command_of_the_page():
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    read = {
+        folder for block in blocks for folder in re.findall(r"^fairseq-(?:train|generate) (\S+)", block, re.MULTILINE)
+    }
+    made = {folder for block in blocks for folder in re.findall(r"--output (\S+)", block)}
+    recipes = {f"runs/{path.parent.name}/data/bin" for path in (REPOSITORY / "examples").glob("*/prepare.sh")}
+    assert read - made - recipes == set()
+    assert "runs/iwslt14_de_en/data/bin" in read

@@ -1,0 +1,244 @@
+"""Published scores stand next to runs with the published settings, not next to trials and changed models."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+from support.helpers import REPOSITORY, recipe_environment
+
+EXAMPLES = REPOSITORY / "examples"
+SCORES = {
+    ("multi30k", "transformer"): "41.02",
+    ("iwslt14_de_en", "muse"): "36.3",
+    ("iwslt15_en_vi", "muse_simple"): "30.7",
+    ("wmt14_en_de", "muse"): "29.9",
+    ("wmt14_en_de", "muse_simple"): "29.8",
+    ("wmt14_en_fr", "transformer"): "42.9",
+}
+
+
+def load(monkeypatch, path):
+    """A program of a recipe, with the modules next to it."""
+    monkeypatch.syspath_prepend(str((EXAMPLES / path).parent))
+    for name in ("results", "compare"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.replace('/', '_')}"[:-3], EXAMPLES / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules.pop("results", None)
+    return module
+
+
+def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), **settings):
+    """Runs the three scripts with programs that do nothing; returns the output and the flags of the first score."""
+    programs = folder / "programs"
+    programs.mkdir(parents=True)
+    arguments = folder / "arguments"
+    (programs / "fairseq-train").write_text("#!/bin/sh\n")
+    (programs / "python").write_text(
+        '#!/bin/sh\ncase "$*" in\n*download.py*) exit 1 ;;\n'
+        f'*"cli evaluate"*) test -e {arguments} || printf "%s\\n" "$@" >{arguments} ;;\n'
+        f'*) exec {sys.executable} "$@" ;;\nesac\n'
+    )
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    work = folder / "work"
+    environment = recipe_environment(programs, WORK_DIR=str(work), MODEL=model, **settings)
+
+    def run(script, *words):
+        command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert run("prepare", *prepare_arguments).returncode == 2  # its settings are kept, the download fails
+    (data,) = (path.parent for path in work.glob("*/settings.txt"))
+    (data / ".binarise.done").touch()
+    trained = run("train", *train_arguments)
+    assert trained.returncode == 0, trained.stderr
+    (train,) = work.glob("*/.train.done")
+    averaged = settings.get("AVERAGED", "3" if settings.get("PROFILE") == "cpu" else "10")
+    lines = [] if recipe == "wmt14_en_fr" else [f"averaged={averaged}"]
+    (train.parent / "evaluation.txt").write_text("\n".join([*lines, "flags="]) + "\n")
+    tests = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", settings.get("SUBSET", "test"))
+    for step in ("average", "model", "generate", *(f"generate-{name}" for name in tests)):
+        (train.parent / f".{step}.done").touch()
+    done = run("evaluate")
+    assert done.returncode == 0, done.stderr
+    return done.stdout, arguments.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("recipe", "model"), SCORES)
+def test_the_default_settings_are_the_published_ones(tmp_path, recipe, model):
+    printed, flags = evaluate(tmp_path, recipe, model)
+    assert f"published: {SCORES[recipe, model]}\n" in printed
+    assert f"published={SCORES[recipe, model]}" in flags
+    low, high = map(float, flags[flags.index("--expect") + 1 :][:2])
+    assert low < float(SCORES[recipe, model]) < high
+    assert ("compound_split_bleu" in flags) == (recipe == "wmt14_en_de")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "words", "changes"),
+    [
+        ("iwslt14_de_en", {"TRIAL": "1"}, {}, ["merges=300", "tokens_per_update=400", "trial=1", "updates=4"]),
+        ("iwslt15_en_vi", {"UPDATES": "500", "SIMCUT": "1"}, {}, ["simcut=1", "updates=500"]),
+        ("iwslt14_de_en", {"AVERAGED": "5", "MERGES": "8000"}, {}, ["averaged=5", "merges=8000"]),
+        ("wmt14_en_fr", {}, {"train": ["--dropout", "0.2"]}, ["flags=--dropout 0.2"]),
+        ("wmt14_en_fr", {}, {"prepare": ["--thresholdsrc", "2"]}, ["flags=--thresholdsrc 2"]),
+        ("wmt14_en_de", {"JOINT": "0"}, {}, ["joint=0"]),
+        ("multi30k", {"PROFILE": "cpu"}, {}, ["averaged=3", "profile=cpu", "tokens_per_update=1024", "updates=5000"]),
+    ],
+)
+def test_another_setting_has_no_published_score_and_no_verdict(tmp_path, recipe, settings, words, changes):
+    printed, flags = evaluate(tmp_path, recipe, "muse", words.get("prepare", ()), words.get("train", ()), **settings)
+    assert f"not the published setting, so no score to compare with: {', '.join(changes)}\n" in printed
+    assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
+def test_the_validation_set_has_no_published_score(tmp_path):
+    printed, flags = evaluate(tmp_path, "wmt14_en_de", "muse", SUBSET="valid")
+    assert "29.9" not in printed
+    assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ("data_trial=0\nflags=", True),
+        ("data_trial=1\nflags=", False),
+        ("data_trial=0 flags=--max-words 9\nflags=", False),
+        ("data_trial=0\nflags=--pooling max", False),
+    ],
+)
+def test_sentence_recipes_show_published_scores_unless_a_run_is_a_trial_or_changed(tmp_path, lines, shown):
+    for name, text in (("results/a", "data_trial=0\nflags="), ("b", lines)):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "settings.txt").write_text(f"model=x\n{text}\n")
+    program = (
+        f". {EXAMPLES}/recipe/recipe.sh; . {EXAMPLES}/recipe/sentence_recipe.sh; recipe=test\n"
+        f"results=({tmp_path}/results/a/results/test.json {tmp_path}/b/results/test.json)\nshow_published 'MUSE 1.5'"
+    )
+    done = subprocess.run(
+        ["bash", "-c", program], env=recipe_environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ("published, with pretrained word vectors: MUSE 1.5" in done.stdout) == shown
+    assert ("not the published setting" in done.stdout) != shown
+
+
+def write_results(folder, *results):
+    paths = []
+    for number, (test_set, settings) in enumerate(results):
+        record = {"scores": {"accuracy": {"mean": 50.0, "signature": "labels"}}, "settings": settings}
+        record["settings"]["test_set"] = test_set
+        paths.append(folder / f"{number}.json")
+        paths[-1].write_text(json.dumps(record))
+    return paths
+
+
+DOCUMENTS = {
+    **{"model": "lama", "heads": "", "disagreement": "none", "warmup": 0, "seed": 1, "data_dataset": "r8"},
+    **{"data_fold": 1, "data_folds": 3, "data_source": "whole", "data_trial": 0, "lr": 0.05, "epochs": 50, "flags": ""},
+}
+HEADER = "| r8 | runs | validation | test | test, of the best by validation |"
+
+
+@pytest.mark.parametrize(
+    ("changed", "header", "row", "below"),
+    [
+        ({}, f"{HEADER} published |", "| lama | 1 | 50.00 | 50.00 | 50.00 | 96.5 |", ""),
+        (
+            {"data_source": "even", "lr": 0.1},
+            f"{HEADER} published, another setting |",
+            "| lama | 1 | 50.00 | 50.00 | 50.00 | 96.5 |",
+            "Not the published setting: lr = 0.1, data_source = even.",
+        ),
+        ({"data_trial": 1}, HEADER, "| lama | 1 | 50.00 | 50.00 | 50.00 |", "data_trial = 1."),
+        ({"flags": "--pooling max"}, HEADER, "| lama | 1 | 50.00 | 50.00 | 50.00 |", "flags = --pooling max."),
+    ],
+)
+def test_the_table_of_documents(tmp_path, monkeypatch, changed, header, row, below):
+    compare = load(monkeypatch, "documents/compare.py")
+    files = write_results(tmp_path, *((name, {**DOCUMENTS, **changed}) for name in ("valid", "test")))
+    published = compare.read_published(EXAMPLES / "documents" / "published.tsv")
+    lines = compare.make_table(compare.read_results(files), published).splitlines()
+    assert [lines[0], lines[2]] == [header, row]
+    assert below in "".join(lines[3:])
+    assert bool(below) == bool(lines[3:])
+
+
+def test_the_published_setting_of_documents_is_what_the_recipe_does(tmp_path, monkeypatch):
+    load(monkeypatch, "documents/compare.py")
+    published = importlib.import_module("results").PUBLISHED
+    sys.modules.pop("results")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "fairseq-train").write_text("#!/bin/sh\n")
+    (programs / "python").write_text(
+        f'#!/bin/sh\ncase "$*" in *download.py*) exit 1 ;; *) exec {sys.executable} "$@" ;; esac\n'
+    )
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    data = tmp_path / "r8/folds3/fold1/data"
+    environment = recipe_environment(programs, WORK_DIR=str(tmp_path), FOLDS="3")
+    (data / "bin").mkdir(parents=True)
+    for done in (
+        tmp_path / "r8/text/.download.done",
+        tmp_path / "r8/text/.convert.done",
+        tmp_path / "r8/folds3/.divide.done",
+    ):
+        done.parent.mkdir(exist_ok=True)
+        done.touch()
+    for script in ("prepare", "train"):
+        for fold in (1, 2, 3):
+            folder = data.parent.parent / f"fold{fold}" / "data"
+            (folder / "bin").mkdir(parents=True, exist_ok=True)
+            (folder / "bin" / "word_vectors.txt").write_text("the" + " 1" * 100 + "\n")
+            (folder / ".text.done").touch()
+        command = ["bash", str(EXAMPLES / "documents" / f"{script}.sh")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+    lines = (data.parent / "lama_context-seed1" / "settings.txt").read_text().splitlines()
+    recorded = dict(line.split("=", 1) for line in lines)
+    assert {name: recorded[name] for name in published} == published
+
+
+@pytest.mark.parametrize("changed", [{}, {"data_trial": 1}, {"data_trial": "0 flags=--x"}, {"flags": "--max-epoch 2"}])
+def test_the_tables_of_mtl16_and_head_wise_match(tmp_path, monkeypatch, changed):
+    for recipe, settings in (
+        ("mtl16", {"model": "sentence_bigru", "data_domain": "MR", "data_test": "official"}),
+        (
+            "head_wise_match",
+            {
+                **{"encoder": "bert", "match": "element", "aggregation": "max", "levels": "all", "hierarchy": 1},
+                "data_dataset": "snli",
+            },
+        ),
+    ):
+        compare = load(monkeypatch, f"{recipe}/compare.py")
+        (path,) = write_results(tmp_path, ("test", {**settings, "seed": 1, "data_trial": 0, "flags": "", **changed}))
+        published = compare.read_published(EXAMPLES / recipe / "published.tsv")
+        runs = compare.read_runs(path) if recipe == "mtl16" else compare.read_results([path])
+        report = compare.make_report(runs, published)
+        number = "75.73" if recipe == "mtl16" else "88.1"
+        assert (number in report) == ("paper" in report) == ("Paper: " in report) == (not changed)
+        assert ("another setting" in report) == (recipe == "mtl16" and not changed)
+        assert report.splitlines()[2].count("|") == report.splitlines()[0].count("|")
+
+
+def test_trials_of_mirrored_summation_are_not_judged(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="figures need matplotlib")
+    plot = load(monkeypatch, "mirrored_summation/plot.py")
+    for profile in ("cpu", "trial"):
+        for number, model in enumerate(plot.MODELS):
+            settings = {"profile": profile, "sentences": "1/1/1", "length": 20, "vector": 6, "width": 20}
+            record = {
+                "scores": {"mse": {"mean": 1 - number / 10}},
+                "settings": {**settings, "model": model, "terms": 4},
+            }
+            (tmp_path / f"{number}.json").write_text(json.dumps(record))
+        monkeypatch.setattr(sys, "argv", ["plot.py", *map(str, sorted(tmp_path.glob("*.json")))])
+        assert plot.main() == 0
+        printed = capsys.readouterr().out
+        assert ("published order" in printed) == (profile == "cpu")
+        assert ("nothing to judge: these are trials" in printed) == (profile == "trial")
