@@ -52,6 +52,11 @@ class Requirement(NamedTuple):
     install: str
 
 
+def _optional(name: str, oldest: str, tested: str, cost: str, **others: str) -> Requirement:
+    """A package that training works without, of any later version and of one name but for ``others``."""
+    return Requirement(name, name, name, oldest, None, tested, False, cost, name)._replace(**others)
+
+
 OLDEST_PYTHON, NEWEST_PYTHON, TESTED_PYTHON = "3.10", "3.12", "3.11"
 FAIRSEQ_INSTALL = "--no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
 NO_TRAINING = "nothing can be trained or translated"
@@ -80,93 +85,37 @@ REQUIREMENTS = (
         "sentences cannot be gathered into batches (fairseq's compiled extension), so nothing can be trained",
         f"--force-reinstall --no-cache-dir {FAIRSEQ_INSTALL}",
     ),
-    Requirement(
-        "sacrebleu", "sacrebleu", "sacrebleu", "2.0", None, "2.6.0", False, "no BLEU score is computed", "sacrebleu"
-    ),
-    Requirement("sacremoses", "sacremoses", "sacremoses", "0.0.53", None, "0.2.0", False, NO_TEXT, "sacremoses"),
-    Requirement("subword-nmt", "subword_nmt", "subword-nmt", "0.3.8", None, "0.3.8", False, NO_TEXT, "subword-nmt"),
-    Requirement(
-        "sentencepiece", "sentencepiece", "sentencepiece", "0.1.97", None, "0.2.3", False, NO_PIECES, "sentencepiece"
-    ),
-    Requirement(
-        "pytorch-crf",
-        "torchcrf",
-        "pytorch-crf",
-        "0.7.2",
-        None,
-        "0.7.2",
-        False,
-        "taggers have no conditional random field (--crf)",
-        "pytorch-crf",
-    ),
-    Requirement(
-        "seqeval",
-        "seqeval",
+    _optional("sacrebleu", "2.0", "2.6.0", "no BLEU score is computed"),
+    _optional("sacremoses", "0.0.53", "0.2.0", NO_TEXT),
+    _optional("subword-nmt", "0.3.8", "0.3.8", NO_TEXT, module="subword_nmt"),
+    _optional("sentencepiece", "0.1.97", "0.2.3", NO_PIECES),
+    _optional("pytorch-crf", "0.7.2", "0.7.2", "taggers have no conditional random field (--crf)", module="torchcrf"),
+    _optional(
         "seqeval",
         "1.2",
-        None,
         "1.2.2",
-        False,
         "taggers are not measured by entities (--entities)",
-        "setuptools_scm wheel && --no-build-isolation seqeval",
+        install="setuptools_scm wheel && --no-build-isolation seqeval",
     ),
-    Requirement("tokenizers", "tokenizers", "tokenizers", "0.19", None, "0.23.3", False, NO_BERT, "tokenizers"),
-    Requirement("safetensors", "safetensors", "safetensors", "0.4", None, "0.8.0", False, NO_BERT, "safetensors"),
-    Requirement(
+    _optional("tokenizers", "0.19", "0.23.3", NO_BERT),
+    _optional("safetensors", "0.4", "0.8.0", NO_BERT),
+    _optional(
         "faiss",
-        "faiss",
-        "faiss-cpu",
         "1.8",
-        None,
         "1.15.1",
-        False,
         "match search has no approximate first stage (--first-stage faiss)",
-        "faiss-cpu",
+        distribution="faiss-cpu",
+        install="faiss-cpu",
     ),
-    Requirement(
-        "gensim",
-        "gensim",
-        "gensim",
-        "4.3",
-        None,
-        "4.4.0",
-        False,
-        "prepare-text trains no word vectors (--word2vec)",
-        "gensim",
-    ),
-    Requirement(
-        "matplotlib",
-        "matplotlib",
-        "matplotlib",
-        "3.6",
-        None,
-        "3.11.2",
-        False,
-        "no figures are drawn (analyze, match explain, evaluate --plot)",
-        "matplotlib",
-    ),
-    Requirement(
-        "tensorboard",
-        "tensorboard",
-        "tensorboard",
-        "2.10",
-        None,
-        "none yet",
-        False,
-        "fairseq-train --tensorboard-logdir writes nothing",
-        "tensorboard",
-    ),
+    _optional("gensim", "4.3", "4.4.0", "prepare-text trains no word vectors (--word2vec)"),
+    _optional("matplotlib", "3.6", "3.11.2", "no figures are drawn (analyze, match explain, evaluate --plot)"),
+    _optional("tensorboard", "2.10", "none yet", "fairseq-train --tensorboard-logdir writes nothing"),
 )
-TRITON = Requirement(
-    "triton",
-    "triton",
+TRITON = _optional(
     "triton",
     "3.0",
-    None,
     "none yet",
-    False,
     "torch.compile makes no GPU kernels, and the dynamic convolution has none of its own; nothing on a CPU",
-    "triton",
 )
 PLUGIN = "muse_plugin"
 

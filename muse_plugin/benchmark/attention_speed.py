@@ -1,8 +1,9 @@
 """``muse-plugin benchmark attention``: multi-head self-attention, forward and backward, against fairseq's module."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Optional
 
 import torch
 import torch.nn.functional as F
@@ -28,49 +29,40 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
     torch.manual_seed(args.seed)
     for length in args.lengths or LENGTHS:
         for causal in (False, True):
-            problem = _Problem(args, length, causal)
-            runs = {
-                FAIRSEQ: problem.run_fairseq,
-                EXPLICIT: partial(problem.run_ours, need_weights=True),
-                OURS: partial(problem.run_ours, need_weights=False),
-            }
+            batch = max(1, args.tokens // length)
             case = {"length": length, "mask": "causal" if causal else "padding"}
-            yield Case(case, runs.items(), length * problem.batch, warmups=3)
+            yield Case(case, _make_runs(args, length, batch, causal).items(), length * batch, warmups=3)
 
 
-class _Problem:
-    """Inputs of one shape, and three ways to attend."""
+def _make_runs(args: argparse.Namespace, length: int, batch: int, causal: bool) -> dict[str, Callable[[], object]]:
+    """Three ways to attend to inputs of one shape and to differentiate them."""
+    like = {"device": args.device, "dtype": args.dtype}
+    width = args.heads * args.channels
+    x = torch.randn(length, batch, width, **like, requires_grad=True)
+    grad = torch.randn(length, batch, width, **like)
+    module = MultiheadAttention(width, args.heads, self_attention=True).to(**like)
+    projections = [module.q_proj, module.k_proj, module.v_proj]
+    weight = torch.cat([p.weight for p in projections]).detach().requires_grad_()
+    bias = torch.cat([p.bias for p in projections]).detach().requires_grad_()
+    padding: Optional[Tensor] = None
+    if not causal and batch > 1:
+        padding = torch.zeros(batch, length, dtype=torch.bool, device=args.device)
+        padding[1:, length - length // 4 :] = True
+    future = torch.triu(torch.full((length, length), -torch.inf, **like), 1) if causal else None
 
-    def __init__(self, args: argparse.Namespace, length: int, causal: bool) -> None:
-        like = {"device": args.device, "dtype": args.dtype}
-        width, self.batch, self.heads = args.heads * args.channels, max(1, args.tokens // length), args.heads
-        self.causal = causal
-        self.x = torch.randn(length, self.batch, width, **like, requires_grad=True)
-        self.grad = torch.randn(length, self.batch, width, **like)
-        self.module = MultiheadAttention(width, args.heads, self_attention=True).to(**like)
-        names = ("q_proj", "k_proj", "v_proj")
-        projections = [getattr(self.module, name) for name in names]
-        self.weight = torch.cat([p.weight for p in projections]).detach().requires_grad_()
-        self.bias = torch.cat([p.bias for p in projections]).detach().requires_grad_()
-        self.padding = None
-        if not causal and self.batch > 1:
-            self.padding = torch.zeros(self.batch, length, dtype=torch.bool, device=args.device)
-            self.padding[1:, length - length // 4 :] = True
-        self.future = torch.triu(torch.full((length, length), -torch.inf, **like), 1) if causal else None
-
-    def run_fairseq(self) -> None:
+    def run_fairseq() -> None:
         """fairseq's module."""
-        out, _ = self.module(
-            self.x, self.x, self.x, key_padding_mask=self.padding, attn_mask=self.future, need_weights=False
-        )
-        torch.autograd.grad(out, [self.x, *self.module.parameters()], self.grad)
+        out, _ = module(x, x, x, key_padding_mask=padding, attn_mask=future, need_weights=False)
+        torch.autograd.grad(out, [x, *module.parameters()], grad)
 
-    def run_ours(self, need_weights: bool) -> None:
+    def run_ours(need_weights: bool) -> None:
         """One product for all projections, and attention as the layer computes it."""
-        out_proj = self.module.out_proj
-        parts: list[Tensor] = list(F.linear(self.x, self.weight, self.bias).transpose(0, 1).chunk(3, dim=-1))
-        bias = None if self.padding is None else padding_bias(self.padding, self.x.dtype)
-        query, key, value = (split_heads(part, self.heads) for part in parts)
-        states, _ = attend(query, key, value, bias=bias, causal=self.causal, need_weights=need_weights)
+        parts: list[Tensor] = list(F.linear(x, weight, bias).transpose(0, 1).chunk(3, dim=-1))
+        mask = None if padding is None else padding_bias(padding, x.dtype)
+        query, key, value = (split_heads(part, args.heads) for part in parts)
+        states, _ = attend(query, key, value, bias=mask, causal=causal, need_weights=need_weights)
+        out_proj = module.out_proj
         out = F.linear(merge_heads(states).transpose(0, 1), out_proj.weight, out_proj.bias)
-        torch.autograd.grad(out, [self.x, self.weight, self.bias, *out_proj.parameters()], self.grad)
+        torch.autograd.grad(out, [x, weight, bias, *out_proj.parameters()], grad)
+
+    return {FAIRSEQ: run_fairseq, EXPLICIT: partial(run_ours, True), OURS: partial(run_ours, False)}

@@ -42,13 +42,6 @@ def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor
     dictionary = task.source_dictionary
     sizes = {"word_embed_dim": args.embed_dim, "encoder_embed_dim": args.embed_dim}
     attention = {**sizes, "encoder_layers": args.layers, "encoder_attention_heads": args.heads}
-    models: dict[str, nn.Module] = {}
-    for name, model, flags in (
-        (TRANSFORMER, SentenceTransformerModel, {**attention, "encoder_ffn_embed_dim": 4 * args.embed_dim}),
-        (BIGRU, SentenceBiGRUModel, {**sizes, "encoder_hidden_size": args.embed_dim // 2}),
-        (MULTI_SCALE, MultiScaleTransformerModel, {**attention, "encoder_head_dim": args.embed_dim // args.heads}),
-    ):
-        models[name] = model.build_model(model.config_class(**flags), task)
     theirs = Namespace(
         encoder_embed_dim=args.embed_dim,
         encoder_ffn_embed_dim=4 * args.embed_dim,
@@ -56,12 +49,16 @@ def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor
         encoder_layers=args.layers,
     )
     embedding = nn.Embedding(len(dictionary), args.embed_dim, dictionary.pad())
-    models[FAIRSEQ] = TransformerEncoderBase(TransformerConfig.from_namespace(theirs), dictionary, embedding)
-    for model in models.values():
-        model.to(args.device, args.dtype).eval()
-    for name in (TRANSFORMER, BIGRU, MULTI_SCALE):
+    encoder = TransformerEncoderBase(TransformerConfig.from_namespace(theirs), dictionary, embedding)
+    models: dict[str, nn.Module] = {FAIRSEQ: encoder.to(args.device, args.dtype).eval()}
+    for name, kind, flags in (
+        (TRANSFORMER, SentenceTransformerModel, {**attention, "encoder_ffn_embed_dim": 4 * args.embed_dim}),
+        (BIGRU, SentenceBiGRUModel, {**sizes, "encoder_hidden_size": args.embed_dim // 2}),
+        (MULTI_SCALE, MultiScaleTransformerModel, {**attention, "encoder_head_dim": args.embed_dim // args.heads}),
+    ):
+        models[name] = kind.build_model(kind.config_class(**flags), task).to(args.device, args.dtype).eval()
         models[name].make_generation_fast_()  # type: ignore[operator]
-    return {name: partial(_run, models[name]) for name in (FAIRSEQ, TRANSFORMER, BIGRU, MULTI_SCALE)}
+    return {name: partial(_run, model) for name, model in models.items()}
 
 
 def _run(model: nn.Module, tokens: Tensor, lengths: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from muse_plugin.benchmark.measurement import Case
 from muse_plugin.models.attention_bias_flags import plan_biases
+from muse_plugin.models.multi_scale_transformer import MultiScaleTransformerConfig
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.parallel_layer import ParallelLayer
@@ -39,15 +40,8 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 
 
 def _build_encoders(args: argparse.Namespace, scales: str) -> dict[str, Callable[[Tensor], Tensor]]:
-    flags = Namespace(
-        encoder_attention_bias="multi-scale",
-        encoder_attention_bias_layers=None,
-        encoder_attention_scales=scales,
-        encoder_attention_scale_alpha=0.5,
-        encoder_attention_scale_heads=None,
-        encoder_attention_scale_radii=False,
-        encoder_layers=args.layers,
-        encoder_attention_heads=args.window_heads,
+    flags = MultiScaleTransformerConfig(
+        encoder_attention_scales=scales, encoder_layers=args.layers, encoder_attention_heads=args.window_heads
     )
     biases = [plan.build() for plan in plan_biases(flags, "encoder") if plan is not None]
     branches = [SelfAttention(args.embed_dim, args.window_heads, bias=bias) for bias in biases]

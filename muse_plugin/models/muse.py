@@ -80,21 +80,6 @@ def branch_options(cfg, side: str) -> BranchOptions:
     )
 
 
-def build_wrapped_layer(cfg, side: str, number: int) -> nn.Module:
-    """Builds layer ``number`` (from 0) of one side, prepared for training and wrapped for FSDP as asked."""
-    with naming(f"--{side}-branches"):
-        layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[number])
-    layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
-    is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
-    wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
-    if cfg.compile_layers and wrapped is not layer:
-        raise NotImplementedError(
-            "--compile-layers does not go with parameters that are split among GPUs, but got "
-            "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
-        )
-    return wrapped
-
-
 def linear_backend(cfg) -> str:
     """The back end of ``PackedLinear`` that the inference form uses."""
     return "int8" if cfg.int8_inference else "auto"
@@ -106,9 +91,19 @@ class ParallelLayers:
     _layers_built = 0
 
     def build_next_layer(self, cfg, side: str) -> nn.Module:
-        """Builds one layer, from the bottom, at each call."""
+        """Builds one layer, from the bottom, at each call: prepared for training and wrapped for FSDP as asked."""
+        with naming(f"--{side}-branches"):
+            layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[self._layers_built])
         self._layers_built += 1
-        return build_wrapped_layer(cfg, side, self._layers_built - 1)
+        layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
+        is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
+        wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
+        if cfg.compile_layers and wrapped is not layer:
+            raise NotImplementedError(
+                "--compile-layers does not go with parameters that are split among GPUs, but got "
+                "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
+            )
+        return wrapped
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
         """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""

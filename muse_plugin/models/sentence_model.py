@@ -25,7 +25,7 @@ from muse_plugin.modules.disagreement import penalize
 from muse_plugin.modules.low_rank_attention import SMALLEST_EPSILON
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
-from muse_plugin.modules.sentence_pooling import HeadSettings, SentencePooling
+from muse_plugin.modules.sentence_pooling import SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
 
 logger = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class SentenceModel(BaseFairseqModel):
                 self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
             return
         self.pooling = SentencePooling(
-            str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all", settings=_choose_head_settings(cfg)
+            str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all", settings=_head_settings(cfg)
         )
         if self.pooling.needs_cls:
             self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
@@ -339,13 +339,16 @@ class SentenceModel(BaseFairseqModel):
         return self.pooling is not None and self.pooling.has_heads
 
 
-def _choose_head_settings(cfg: Any) -> HeadSettings:
-    return HeadSettings(
-        num_heads=cfg.pooling_heads,
-        rank=cfg.pooling_rank,
-        context=str(cfg.pooling_context),
-        context_size=cfg.encoder_embed_dim,
-        l2_norm=str(cfg.pooling_norm) == "l2",
-        epsilon=cfg.pooling_norm_epsilon,
-        hidden_size=cfg.pooling_hidden_dim,
-    )
+def _head_settings(cfg: Any) -> dict[str, dict[str, Any]]:
+    """Settings of the poolings with heads, see ``SentencePooling``."""
+    return {
+        "low_rank_attention": {
+            "num_heads": cfg.pooling_heads,
+            "rank": cfg.pooling_rank,
+            "context": str(cfg.pooling_context),
+            "context_size": cfg.encoder_embed_dim,
+            "l2_norm": str(cfg.pooling_norm) == "l2",
+            "epsilon": cfg.pooling_norm_epsilon,
+        },
+        "structured_attention": {"num_heads": cfg.pooling_heads, "hidden_size": cfg.pooling_hidden_dim},
+    }

@@ -220,9 +220,7 @@ class HeadWiseMatch(nn.Module):
         Returns:
             Logits, shape (B, outputs).
         """
-        matched = self.dropout(self.match(self._unfold(first), self._unfold(second)))
-        if not self.hierarchy and self.level_linear is None:
-            matched = matched.flatten(1, 2).unsqueeze(1)
+        matched = self.dropout(self._match_parts(first, second))
         hidden = self.dropout(self.head_aggregation(matched))  # (B, L, O)
         if self.level_linear is not None:
             hidden = self.dropout(torch.relu(self.level_linear(hidden)))
@@ -247,11 +245,10 @@ class HeadWiseMatch(nn.Module):
         """
         if self.head_aggregation.kind != "max":
             raise ValueError("heads win only where their maximum is taken, but this match concatenates them.")
-        matched = self.match(self._unfold(first), self._unfold(second))
-        parts = matched if self.hierarchy or self.level_linear is not None else matched.flatten(1, 2).unsqueeze(1)
+        parts = self._match_parts(first, second)
         highest, winner = parts.max(dim=2)
         shares = F.one_hot(winner, parts.shape[2]) * (highest > 0).unsqueeze(-1)
-        result: Tensor = shares.to(matched.dtype).mean(dim=2).view(len(first), *self.shape[:2])
+        result: Tensor = shares.to(parts.dtype).mean(dim=2).view(len(first), *self.shape[:2])
         return result
 
     @torch.no_grad()
@@ -294,14 +291,11 @@ class HeadWiseMatch(nn.Module):
         Channels stand first everywhere, so that a linear map is one product of matrices and moves nothing.
         """
         levels, heads = rows.shape[:2]
+        places = [[(level, head) for head in range(heads)] for level in range(levels)]
         if self.level_linear is None:
-            places: list[tuple[int, list[tuple[int, int]]]] = [
-                (0, [(level, head) for level in range(levels) for head in range(heads)])
-            ]
-        else:
-            places = [(level, [(level, head) for head in range(heads)]) for level in range(levels)]
+            places = [[place for level in places for place in level]]
         hidden = []
-        for step, parts in places:
+        for step, parts in enumerate(places):
             x = self._aggregate_heads(step, parts, rows, columns)
             if self.level_linear is not None:
                 x = torch.relu_(_map_channels(x, *self.level_linear.of_level(step)))
@@ -342,9 +336,11 @@ class HeadWiseMatch(nn.Module):
         # A maximum of ReLUs is a ReLU of maxima.
         return torch.relu_(_map_channels(torch.relu_(total).view(size, -1), weight, bias))
 
-    def _unfold(self, vectors: Tensor) -> Tensor:
-        unfolded: Tensor = self.dropout(vectors.view(len(vectors), *self.shape))
-        return unfolded
+    def _match_parts(self, first: Tensor, second: Tensor) -> Tensor:
+        """What is aggregated over heads: those of a layer (B, L, H, O), or of all at once (B, 1, L * H, O)."""
+        pair = (self.dropout(vectors.view(len(vectors), *self.shape)) for vectors in (first, second))
+        matched: Tensor = self.match(*pair)
+        return matched if self.level_linear is not None else matched.flatten(1, 2).unsqueeze(1)
 
 
 class VectorMatch(nn.Module):

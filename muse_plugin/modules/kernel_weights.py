@@ -6,13 +6,14 @@ A dynamic convolution has another kernel at every word; ``watch_kernels`` shows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Optional, Union
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Optional, Union
 
 import torch
 from torch import Tensor, nn
 
+from muse_plugin.modules.attends import AttentionWeights, watch_attention
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv, LightweightConv
 
@@ -30,10 +31,9 @@ def list_offsets(module: HeadConv, kernel_size: int) -> list[int]:
     return list(range(first, first + kernel_size))
 
 
-@contextmanager
 def watch_kernels(
     modules: Sequence[HeadConv], receive: Callable[[int, Tensor, Optional[Tensor]], None]
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Computes kernels while a model runs, and hands them over; in evaluation mode, without gradients.
 
     Args:
@@ -41,39 +41,17 @@ def watch_kernels(
         receive: called whenever one of them runs, with its place in ``modules``; its kernels, shape (B, H, T, sum of
             kernel sizes), size by size, each with a sum of 1; and the padding mask of the T positions, shape (B, T),
             None if the module was told of none.
-
-    Yields:
-        None.
     """
-
-    def show(number: int) -> Any:
-        def hook(module: HeadConv, args: tuple[Mapping[str, Tensor], LayerContext]) -> None:
-            projected, context = args
-            with torch.no_grad():
-                mask = context.key_padding_mask
-                receive(
-                    number,
-                    normalized_kernels(module, projected, context.length),
-                    None if mask is None else mask[:, -context.length :],
-                )
-
-        return hook
-
-    handles = [module.register_forward_pre_hook(show(number)) for number, module in enumerate(modules)]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    return watch_attention(modules, lambda number, found: receive(number, *found), _weigh)
 
 
-def normalized_kernels(module: HeadConv, projected: Mapping[str, Tensor], length: int) -> Tensor:
-    """The kernels of the last ``length`` positions, see ``watch_kernels``; not weighed by the gate."""
-    taps = module.taps(projected, length)
-    if not module.has_logits:
-        return taps.float()
-    parts = torch.split(taps, list(module.kernel_sizes), dim=-1)
-    return torch.cat([torch.softmax(part, dim=-1, dtype=torch.float32) for part in parts], dim=-1)
+def _weigh(module: HeadConv, projected: Mapping[str, Tensor], context: LayerContext) -> AttentionWeights:
+    """The kernels and the mask of ``watch_kernels``; not weighed by the gate."""
+    taps, mask = module.taps(projected, context.length), context.key_padding_mask
+    if module.has_logits:
+        parts = torch.split(taps, list(module.kernel_sizes), dim=-1)
+        taps = torch.cat([torch.softmax(part, dim=-1, dtype=torch.float32) for part in parts], dim=-1)
+    return AttentionWeights(taps.float(), None if mask is None else mask[:, -context.length :])
 
 
 class MeanKernel:

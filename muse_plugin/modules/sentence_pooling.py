@@ -1,12 +1,14 @@
 """From the states of a sentence to one vector: maximum, mean, classification token, attention, or several of them.
 
 A pooling is a list of parts whose vectors stand side by side. A new part is a module with ``output_size``, a line in
-``_build_part`` and one in ``_PARTS`` for each pooling that has it.
+``_BUILDERS`` and one in ``_PARTS`` for each pooling that has it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,46 +61,13 @@ class Reduction(nn.Module):
         return self.name
 
 
-class HeadSettings(NamedTuple):
-    """Settings of poolings with heads.
-
-    Attributes:
-        num_heads: m.
-        rank: of ``LowRankAttention``, as all that follow but the last.
-        context: "learned" or "mean".
-        context_size: width of the embedded words; that of the states if None.
-        l2_norm: divide the scores of a word by their norm.
-        epsilon: the smallest divisor.
-        hidden_size: of ``StructuredAttention``.
-    """
-
-    num_heads: int = 15
-    rank: int = 1
-    context: str = "learned"
-    context_size: int | None = None
-    l2_norm: bool = True
-    epsilon: float = 1e-6
-    hidden_size: int = 350
-
-
-def _build_part(
-    name: str, width: int, norms: bool, settings: HeadSettings
-) -> SourceToToken | LowRankAttention | StructuredAttention | Reduction:
-    if name == "source_to_token":
-        return SourceToToken(width, norms)
-    if name == "low_rank_attention":
-        return LowRankAttention(
-            width,
-            settings.num_heads,
-            settings.rank,
-            settings.context,
-            settings.context_size,
-            settings.l2_norm,
-            settings.epsilon,
-        )
-    if name == "structured_attention":
-        return StructuredAttention(width, settings.num_heads, settings.hidden_size)
-    return Reduction(name, width)
+# What builds each part, from the width of the states and its own settings.
+_BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    **{name: partial(Reduction, name) for name in _REDUCTIONS},
+    "source_to_token": SourceToToken,
+    "low_rank_attention": LowRankAttention,
+    "structured_attention": StructuredAttention,
+}
 
 
 class SentencePooling(nn.Module):
@@ -113,7 +82,7 @@ class SentencePooling(nn.Module):
             ``StructuredAttention``).
         width: C of the states.
         norms: have layer norms on the linear maps of source_to_token.
-        settings: of poolings with heads.
+        settings: further arguments of the parts, by the name of the part.
 
     Attributes:
         output_size: width of the result.
@@ -129,13 +98,14 @@ class SentencePooling(nn.Module):
         kind: str,
         width: int,
         norms: bool = False,
-        settings: HeadSettings = HeadSettings(),  # noqa: B008  (immutable)
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__()
         if kind not in _PARTS:
             raise ValueError(f"kind must be one of {', '.join(POOLINGS)}, but got {kind!r}.")
         self.kind = kind
-        parts = [_build_part(name, width, norms, settings) for name in _PARTS[kind]]
+        settings = {"source_to_token": {"norms": norms}, **(settings or {})}
+        parts: list[Any] = [_BUILDERS[name](width, **settings.get(name, {})) for name in _PARTS[kind]]
         self.parts = nn.ModuleList(parts)
         self.needs_cls = "cls" in _PARTS[kind]
         self.has_heads = any(isinstance(part, AttentionHeads) for part in parts)

@@ -5,6 +5,7 @@ Nothing in those files is run: parameters come from ``model.safetensors`` or, wi
 """
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,10 +208,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         reader: Any = load_file
     else:
         check_torch_file(path)
-
-        def reader(name: str) -> Any:
-            return torch.load(name, map_location="cpu", weights_only=True)
-
+        reader = partial(torch.load, map_location="cpu", weights_only=True)
     try:
         state = reader(str(path))
     except Exception as error:  # a damaged or foreign file makes the readers stumble in many ways

@@ -6,6 +6,7 @@ millions of words costs no more memory than the vocabulary does. Files may be co
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional, Union
 
@@ -59,19 +60,17 @@ def read_word_vectors(path: Union[str, Path], words: Mapping[str, int], width: O
             read.
     """
     path = Path(path)
-    rows: dict[bytes, list[int]] = {}
-    for key, index in words.items():
-        rows.setdefault(key.encode("utf-8", errors="surrogatepass"), []).append(index)
+    rows = {key.encode("utf-8", errors="surrogatepass"): index for key, index in words.items()}
     num_rows = max(words.values(), default=-1) + 1
     table: Optional[np.ndarray] = None
     found = np.zeros(num_rows, dtype=bool)
     for number, word, numbers in _iterate_rows(path, width):
         if table is None:
             table = np.zeros((num_rows, numbers.count(b" ") + 1), dtype=np.float32)
-        indices = rows.pop(word, None)
-        if indices is not None:
-            table[indices] = _parse_numbers(numbers, path, number)
-            found[indices] = True
+        index = rows.pop(word, None)
+        if index is not None:
+            table[index] = _parse_numbers(numbers, path, number)
+            found[index] = True
     if table is None:
         raise ValueError(f"a file of word vectors must have at least one row, but {path} has none; copy it again.")
     return WordVectors(torch.from_numpy(table), torch.from_numpy(found))
@@ -101,10 +100,7 @@ def average_character_ngrams(
         ValueError: see ``read_word_vectors``.
     """
     keys = {word: list_character_ngrams(word) for word in words}
-    ngrams: dict[str, int] = {}
-    for word_keys in keys.values():
-        for key in word_keys:
-            ngrams.setdefault(key, len(ngrams))
+    ngrams = {key: row for row, key in enumerate(dict.fromkeys(chain.from_iterable(keys.values())))}
     table, has_vector = read_word_vectors(path, ngrams, width)
     num_rows = max(words.values(), default=-1) + 1
     vectors = torch.zeros(num_rows, table.shape[1])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq import utils
-from fairseq.data import Dictionary, data_utils, indexed_dataset
+from fairseq.data import data_utils, indexed_dataset
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
@@ -24,6 +24,8 @@ from muse_plugin.tasks.bpe_dropout.resegmented_pairs import ResegmentedPairs
 from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, find_codes, read_codes, read_text
 
 logger = logging.getLogger(__name__)
+
+_SIDES = ("source", "target")
 
 
 @dataclass
@@ -146,16 +148,11 @@ class TranslationWithBpeDropoutTask(TranslationTask):
             raise NotImplementedError("\n".join(f"BPE-dropout does not work with {entry}." for entry in unbuilt))
 
     def _read_sides(self) -> tuple[Side, Side]:
-        data = Path(self.cfg.data)
+        data, languages = Path(self.cfg.data), (self.cfg.source_lang, self.cfg.target_lang)
         prefix = self.cfg.train_text or str(data / "train.tok")
-        texts = [Path(f"{prefix}.{lang}") for lang in (self.cfg.source_lang, self.cfg.target_lang)]
-        codes = [
-            Path(named) if named else find_codes(data, side)
-            for side, named in (
-                ("source", self.cfg.bpe_codes),
-                ("target", self.cfg.target_bpe_codes or self.cfg.bpe_codes),
-            )
-        ]
+        texts = [Path(f"{prefix}.{lang}") for lang in languages]
+        named = self.cfg.bpe_codes, self.cfg.target_bpe_codes or self.cfg.bpe_codes
+        codes = [Path(path) if path else find_codes(data, side) for side, path in zip(_SIDES, named, strict=True)]
         missing = [
             f"the training text {path} does not exist; name by --train-text the prefix of the files that were "
             "segmented for the binarised data, as they were before BPE."
@@ -171,19 +168,15 @@ class TranslationWithBpeDropoutTask(TranslationTask):
         if missing:
             raise FileNotFoundError("\n".join(missing))
         contents = [read_codes(path) for path in codes]
-        source, target = (read_text(path, self.cfg.bpe_dropout_workers) for path in texts)
-        check_parallel(source, target)
-        check_fit(source, contents[0], codes[0], self.src_dict.indices, self.cfg.source_lang)
-        check_fit(target, contents[1], codes[1], self.tgt_dict.indices, self.cfg.target_lang)
-
-        def make_side(name: str, text: Any, content: str, dictionary: Dictionary) -> Side:
+        read = [read_text(path, self.cfg.bpe_dropout_workers) for path in texts]
+        check_parallel(*read)
+        sides = []
+        for i, dictionary in enumerate((self.src_dict, self.tgt_dict)):
             indices = dict(dictionary.indices)
-            return Side(name, text, content, indices, dictionary.unk(), dictionary.eos(), self._dropout(name))
-
-        return (
-            make_side("source", source, contents[0], self.src_dict),
-            make_side("target", target, contents[1], self.tgt_dict),
-        )
+            check_fit(read[i], contents[i], codes[i], indices, languages[i])
+            rest = dictionary.unk(), dictionary.eos(), self._dropout(_SIDES[i])
+            sides.append(Side(_SIDES[i], read[i], contents[i], indices, *rest))
+        return sides[0], sides[1]
 
     def _compare_with_binarised(self, split: str, lines: int) -> None:
         """Says so if the binarised training data, which is not used, has another number of sentences."""

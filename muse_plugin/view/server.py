@@ -13,7 +13,10 @@ import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+if TYPE_CHECKING:
+    from muse_plugin.view.inspect import Inspector
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +44,6 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-class SentenceInspector(Protocol):
-    """What the server asks; see ``Inspector`` in ``inspect.py``."""
-
-    def describe(self) -> dict[str, Any]:
-        """What the page has to know before the first sentence."""
-
-    def inspect(self, text: str) -> dict[str, Any]:
-        """Translates a sentence and shows how; ValueError if it cannot."""
 
 
 class RequestError(Exception):
@@ -88,7 +81,7 @@ class ViewServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
-    inspector: SentenceInspector
+    inspector: "Inspector"
 
     def __init__(self, port: int) -> None:
         if not 0 <= port <= 65535:

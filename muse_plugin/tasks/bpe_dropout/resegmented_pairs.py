@@ -42,9 +42,7 @@ class FlatTokens(FairseqDataset):
         """Length of a sentence in tokens."""
         return int(self.sizes[index])
 
-    def size(self, index: int) -> int:
-        """Length of a sentence in tokens."""
-        return int(self.sizes[index])
+    size = num_tokens
 
 
 class ResegmentedPairs(LanguagePairDataset):
@@ -66,6 +64,9 @@ class ResegmentedPairs(LanguagePairDataset):
     Raises:
         RuntimeError: if the text could not be segmented; ``set_epoch`` raises it, too.
     """
+
+    # So that fairseq makes new batches for each epoch, and new worker processes that see the new text.
+    can_reuse_epoch_itr_across_epochs = False
 
     def __init__(
         self,
@@ -91,11 +92,6 @@ class ResegmentedPairs(LanguagePairDataset):
         # Everything the base class derives from lengths, buckets for instance, has to be made anew.
         super().__init__(source, source.sizes, src_dict, target, target.sizes, tgt_dict, **self._settings)
         self.epoch = epoch
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False, so that fairseq makes new batches for each epoch, and new worker processes that see the new text."""
-        return False
 
     def set_epoch(self, epoch: int) -> None:
         """Takes the segmentation of an epoch, counted from 1; waits for it if need be."""

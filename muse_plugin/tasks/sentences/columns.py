@@ -59,7 +59,6 @@ class Texts:
     ) -> None:
         self.folder = folder
         self.tokens = load_column(folder, split, dictionary)
-        self.longest = longest
         self.lengths = count_tokens(self.tokens, dictionary)
         empty = np.flatnonzero(self.lengths == 0)
         if len(empty) > 0:

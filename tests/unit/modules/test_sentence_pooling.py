@@ -102,7 +102,7 @@ def test_kinds_that_need_a_classification_token_say_so():
         "cls_max_concat": 8,
         "source_to_token_max": 8,
         "low_rank_attention": 15 * 4,
-        "structured_attention": 15 * 4,
+        "structured_attention": 30 * 4,
     }
 
 
@@ -113,7 +113,7 @@ def test_only_attention_has_parameters_and_norms_where_asked_for():
     expected = {(kind, n): 40 + 16 * n if "source_to_token" in kind else 0 for kind, n in counts}
     for n in (0, 1):
         expected["low_rank_attention", n] = 4 * 4 + 4 + 2 * 4 * 15 + 4
-        expected["structured_attention", n] = 4 * 350 + 350 * 15
+        expected["structured_attention", n] = 4 * 350 + 350 * 30
     assert counts == expected
 
 
