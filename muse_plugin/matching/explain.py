@@ -51,14 +51,11 @@ class Explanation(NamedTuple):
     scores: list[float]
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Explains a pair; the body of ``muse-plugin match explain``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ValueError: if the model has no heads to show, or the pair or a head does not exist.
@@ -75,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
     with open_atomically(args.output.with_suffix(".json")) as file:
         file.write((json.dumps(_to_json(explanation), ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
     sys.stdout.write(f"written to {args.output} and {args.output.with_suffix('.json')}\n")
-    return 0
 
 
 def _read_pair(path: Path, number: int) -> list[str]:

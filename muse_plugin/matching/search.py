@@ -141,14 +141,11 @@ def choose_candidates(k: int, first_stage: str, candidates: Optional[int]) -> in
     return candidates
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Searches; the body of ``muse-plugin match search``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ImportError: if the first stage is faiss and it is missing.
@@ -180,18 +177,6 @@ def run(args: argparse.Namespace) -> int:
     if args.first_stage == "none":
         report_speed(count * len(corpus), time.perf_counter() - start)
     model.predictor.report_unknown_words()
-    return 0
-
-
-def run_all(args: argparse.Namespace) -> int:
-    """The body of ``muse-plugin match score --all --top``: a search for each sentence of the first cache.
-
-    Args:
-        args: the parsed flags of ``match score``.
-    """
-    reading = {"ids": False, "max_words": None, "long_texts": None}
-    stages = {"first_stage": "none", "candidates": None}
-    return run(argparse.Namespace(**{**vars(args), **reading, **stages, "queries": args.first, "corpus": args.second}))
 
 
 def report_speed(pairs: int, seconds: float) -> None:

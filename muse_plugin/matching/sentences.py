@@ -30,24 +30,12 @@ class NamedSentence(NamedTuple):
     text: str
 
 
-class Survey(NamedTuple):
-    """What is known of a text before anything is encoded.
-
-    Attributes:
-        sha256: of the file.
-        sentences: number of lines.
-    """
-
-    sha256: str
-    sentences: int
-
-
 def buffer_rows(model: PairModel) -> int:
     """Sentences that are held at a time."""
     return max(model.predictor.batch_size, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * model.width)))
 
 
-def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) -> Survey:
+def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) -> tuple[str, int]:
     """Checks a whole text before hours are spent on its first half.
 
     Args:
@@ -55,6 +43,9 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
         source: the file.
         with_ids: whether the first column is an id.
         refuse: whether long sentences are refused.
+
+    Returns:
+        SHA-256 of the file, and the number of its sentences.
 
     Raises:
         ValueError: if there is no sentence, a line is blank, an id is missing or there twice, or a sentence is too long
@@ -86,7 +77,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
             )
     if count == 0:
         raise ValueError(f"a text must have a sentence, but {source} is empty.")
-    return Survey(digest.hexdigest(), count)
+    return digest.hexdigest(), count
 
 
 def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iterator[NamedSentence]:
