@@ -18,10 +18,6 @@ from muse_plugin.matching.vector_cache import VectorCache
 _ABSENT = -1
 
 
-def _ignore(rows: int) -> None:
-    """For callers who show no progress."""
-
-
 class Matches(NamedTuple):
     """The best rows of each query, best first.
 
@@ -89,60 +85,35 @@ def best_columns(values: Tensor, k: int) -> Tensor:
     return columns.gather(1, order)
 
 
-def match_all(
-    model: PairModel,
-    queries: Tensor,
+def find_best(
+    rank: Callable[[Tensor], Tensor],
+    queries: int,
     corpus: VectorCache,
     k: int,
-    output: int,
     block_rows: int,
-    progress: Callable[[int], object] = _ignore,
+    progress: Callable[[int], object],
 ) -> Matches:
-    """Scores every pair.
+    """Compares queries with every sentence of a corpus, exactly.
 
     Args:
-        model: the model.
-        queries: vectors, shape (Q, R).
+        rank: from vectors of the corpus, shape (M, R), what they are ranked by: shape (Q, M); see ``rank_by_cosine``.
+        queries: their number Q.
         corpus: the other sentences.
         k: matches per query.
-        output: number of the model's output that counts.
         block_rows: rows of the corpus in memory at once.
         progress: called with the number of rows after each block.
     """
-    top = TopRows(len(queries), k)
+    top = TopRows(queries, k)
     for start, block in corpus.blocks(block_rows):
-        top.add(model.rank_values(model.score_all_pairs(queries, block), output), start)
+        top.add(rank(block), start)
         progress(len(block))
     return Matches(top.values, top.rows)
 
 
-def find_by_cosine(
-    queries: Tensor,
-    corpus: VectorCache,
-    k: int,
-    block_rows: int,
-    device: torch.device,
-    progress: Callable[[int], object] = _ignore,
-) -> Tensor:
-    """Compares whole vectors, exactly.
-
-    Args:
-        queries: vectors, shape (Q, R).
-        corpus: the other sentences.
-        k: candidates per query.
-        block_rows: rows of the corpus in memory at once.
-        device: where products are computed.
-        progress: called with the number of rows after each block.
-
-    Returns:
-        The rows with the largest cosines, shape (Q, up to k), int64.
-    """
-    top = TopRows(len(queries), k)
+def rank_by_cosine(queries: Tensor, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Cosines of vectors with ``queries``, shape (Q, R), for ``find_best``; products are computed on ``device``."""
     unit = F.normalize(queries.to(device), dim=1)
-    for start, block in corpus.blocks(block_rows):
-        top.add((unit @ F.normalize(block.to(device), dim=1).T).cpu(), start)
-        progress(len(block))
-    return top.rows
+    return lambda block: (unit @ F.normalize(block.to(device), dim=1).T).cpu()
 
 
 def rank_candidates(
@@ -166,7 +137,6 @@ def rank_candidates(
         for start in range(0, len(places), block_rows):
             part = places[start : start + block_rows]
             block = corpus.gather(rows[query, part])
-            logits = model.score_all_pairs(queries[query : query + 1], block)
-            values[query, part] = model.rank_values(logits, output)[0]
+            values[query, part] = model.rank_pairs(queries[query : query + 1], block, output)[0]
     best = best_columns(values, k)
     return Matches(values.gather(1, best), rows.gather(1, best))

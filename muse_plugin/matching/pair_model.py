@@ -195,6 +195,10 @@ class PairModel:
         others = torch.cat([logits[..., :output], logits[..., output + 1 :]], dim=-1)
         return own - others.logsumexp(dim=-1)
 
+    def rank_pairs(self, first: Tensor, second: Tensor, output: int) -> Tensor:
+        """``rank_values`` of every one of ``first`` with every one of ``second``; shapes as of ``score_all_pairs``."""
+        return self.rank_values(self.score_all_pairs(first, second), output)
+
     def publish(self, values: Tensor) -> Tensor:
         """Turns ``rank_values`` into what is shown: probabilities, or the numbers."""
         return values if self.predicts_numbers else values.sigmoid()

@@ -215,7 +215,7 @@ def score_all(
         for _, queries in first.blocks(step):
             scores = np.empty((len(queries), len(second)), dtype="<f4")
             for start, block in second.blocks(blocks.corpus):
-                values = model.rank_values(model.score_all_pairs(queries, block), output)
+                values = model.rank_pairs(queries, block, output)
                 scores[:, start : start + len(block)] = model.publish(values).numpy()
                 bar.update(values.numel())
             file.write(scores.data)

@@ -4,24 +4,20 @@ The query is the first sentence of each pair, the one from the corpus the second
 """
 
 import argparse
+import functools
 import itertools
 import logging
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Optional
+from typing import Any, BinaryIO, Optional
 
 from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.files.lines import open_output
-from muse_plugin.matching.best_matches import (
-    Matches,
-    find_by_cosine,
-    match_all,
-    rank_candidates,
-)
+from muse_plugin.matching.best_matches import Matches, find_best, rank_by_cosine, rank_candidates
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
 from muse_plugin.matching.match_output import format_matches
 from muse_plugin.matching.pair_model import PairModel
@@ -34,18 +30,6 @@ logger = logging.getLogger(__name__)
 
 _LEAST_CANDIDATES = 100
 _CANDIDATES_PER_MATCH = 10
-
-
-class NamedVectors(NamedTuple):
-    """A block of queries.
-
-    Attributes:
-        names: their ids.
-        vectors: shape (N, R).
-    """
-
-    names: list[str]
-    vectors: Tensor
 
 
 class Finder:
@@ -91,19 +75,20 @@ class Finder:
         rows = self.blocks.corpus
         with tqdm(total=len(self.corpus), desc="corpus", unit=" sentences", leave=False, disable=None) as bar:
             if self.first_stage == "none":
-                return match_all(self.model, queries, self.corpus, self.k, self.output, rows, bar.update)
+                rank = functools.partial(self.model.rank_pairs, queries, output=self.output)
+                return find_best(rank, len(queries), self.corpus, self.k, rows, bar.update)
             if self.first_stage == "faiss":
                 found = find_by_index(self.index, queries, self.candidates)
             else:
-                device = self.model.device
-                found = find_by_cosine(queries, self.corpus, self.candidates, rows, device, bar.update)
+                compare = rank_by_cosine(queries, self.model.device)
+                found = find_best(compare, len(queries), self.corpus, self.candidates, rows, bar.update).rows
             return rank_candidates(self.model, queries, self.corpus, found, self.k, self.output, rows)
 
-    def write(self, queries: Iterator[NamedVectors], sink: BinaryIO, form: str) -> int:
+    def write(self, queries: Iterator[tuple[list[str], Tensor]], sink: BinaryIO, form: str) -> int:
         """Writes the matches of queries in their order.
 
         Args:
-            queries: in blocks of at most ``blocks.queries``.
+            queries: ids and vectors, shape (N, R), of at most ``blocks.queries`` at a time.
             sink: where to.
             form: "tsv" or "jsonl".
 
@@ -111,15 +96,15 @@ class Finder:
             The number of queries.
         """
         count = 0
-        for block in queries:
-            matches = self.find(block.vectors)
+        for query_names, vectors in queries:
+            matches = self.find(vectors)
             scores = self.model.publish(matches.values).tolist()
-            for name, rows, row_scores in zip(block.names, matches.rows.tolist(), scores, strict=True):
+            for name, rows, row_scores in zip(query_names, matches.rows.tolist(), scores, strict=True):
                 kept = [place for place, row in enumerate(rows) if row >= 0]
                 names = self.corpus.names(rows[place] for place in kept)
                 sink.write(format_matches(self.model, name, names, [row_scores[place] for place in kept], form))
             sink.flush()
-            count += len(block.names)
+            count += len(query_names)
         return count
 
 
@@ -192,16 +177,16 @@ def _refuse_reading_flags(args: argparse.Namespace) -> None:
         )
 
 
-def read_cache(cache: VectorCache, rows: int) -> Iterator[NamedVectors]:
-    """Yields cached vectors in blocks, with their ids."""
+def read_cache(cache: VectorCache, rows: int) -> Iterator[tuple[list[str], Tensor]]:
+    """Yields cached vectors in blocks, their ids first."""
     for start, block in cache.blocks(rows):
-        yield NamedVectors(cache.names(range(start, start + len(block))), block)
+        yield cache.names(range(start, start + len(block))), block
 
 
 def encode_queries(
     model: PairModel, source: Path, with_ids: bool, long_texts: Optional[str], rows: int
-) -> Iterator[NamedVectors]:
-    """Yields the vectors of a file's sentences in blocks.
+) -> Iterator[tuple[list[str], Tensor]]:
+    """Yields the vectors of a file's sentences in blocks, their ids first.
 
     Args:
         model: the model.
@@ -220,6 +205,6 @@ def encode_queries(
     while block := list(itertools.islice(lines, min(rows, buffer_rows(model)))):
         words, truncated = read_words(model, block, refuse)
         cut += truncated
-        yield NamedVectors([sentence.name for sentence in block], model.encode(words))
+        yield [sentence.name for sentence in block], model.encode(words)
     if cut:
         logger.warning("%d queries were longer than %d words; only those were read.", cut, model.max_words)

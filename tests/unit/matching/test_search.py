@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from support.helpers import assert_close
 
 from muse_plugin.matching import search
-from muse_plugin.matching.best_matches import (
-    TopRows,
-    best_columns,
-    find_by_cosine,
-    match_all,
-    rank_candidates,
-)
+from muse_plugin.matching.best_matches import TopRows, best_columns, find_best, rank_by_cosine, rank_candidates
 from muse_plugin.matching.cache_writer import CacheWriter
 from muse_plugin.matching.faiss_index import choose_kind, index_path, load_or_build
 from muse_plugin.matching.search import Finder, choose_candidates
@@ -69,6 +63,16 @@ def brute_force(model, queries, corpus, k):
         best = sorted(range(len(corpus)), key=lambda row: -scores[row])[:k]
         found.append([(row, scores[row]) for row in best])
     return found
+
+
+def match_all(model, queries, corpus, k, rows, progress=abs):
+    """The best rows by the second output of the model."""
+    return find_best(lambda block: model.rank_pairs(queries, block, 1), len(queries), corpus, k, rows, progress)
+
+
+def find_by_cosine(queries, corpus, k, rows):
+    """The rows of the largest cosines."""
+    return find_best(rank_by_cosine(queries, torch.device("cpu")), len(queries), corpus, k, rows, abs).rows
 
 
 def search_words(shop, queries, corpus, *flags, name="yes_no"):
@@ -128,7 +132,7 @@ def test_blocks_do_not_matter(load, corpus, make_cache, queries, rows):
     vectors = VectorCache(make_cache("q", queries)).read(0, 6)
     values = model.rank_values(model.score_all_pairs(vectors, cache.read(0, 40)), 1)
     steps = []
-    found = match_all(model, vectors, cache, 5, 1, rows, steps.append)
+    found = match_all(model, vectors, cache, 5, rows, steps.append)
     assert sum(steps) == 40
     assert found.rows.tolist() == best_columns(values, 5).tolist()
     assert_close(found.values, values.gather(1, found.rows))
@@ -138,7 +142,7 @@ def test_equal_sentences_come_in_the_order_of_the_corpus(load, make_cache, queri
     model = load()
     cache = VectorCache(make_cache("c", ["good film", "thin plot"] * 10))
     vectors = VectorCache(make_cache("q", queries)).read(0, 6)
-    for found in (match_all(model, vectors, cache, 10, 1, 4).rows, match_all(model, vectors, cache, 10, 1, 20).rows):
+    for found in (match_all(model, vectors, cache, 10, 4).rows, match_all(model, vectors, cache, 10, 20).rows):
         for row in found.tolist():
             assert row == list(range(row[0], 20, 2))
     ranked = rank_candidates(model, vectors, cache, torch.arange(20).flip(0).expand(6, 20), 10, 1, 4)
@@ -161,7 +165,7 @@ def test_enough_candidates_find_what_the_model_alone_finds(shop, corpus, make_ca
 def test_candidates_are_those_of_largest_cosine_and_the_model_ranks_only_them(load, corpus, make_cache, queries, rows):
     model, cache = load(), VectorCache(corpus)
     vectors, others = VectorCache(make_cache("q", queries)).read(0, 6), cache.read(0, 40)
-    found = find_by_cosine(vectors, cache, 8, rows, torch.device("cpu"))
+    found = find_by_cosine(vectors, cache, 8, rows)
     cosine = torch.nn.functional.cosine_similarity(vectors.unsqueeze(1), others.unsqueeze(0), dim=-1)
     assert_close(cosine.gather(1, found), cosine.topk(8, dim=1).values)
     ranked = rank_candidates(model, vectors, cache, found, 3, 1, rows)
@@ -294,6 +298,6 @@ def test_a_compressed_index_finds_most_of_the_nearest(faiss, tmp_path):
     assert faiss.downcast_index(index).pq.M == 16
     assert index_path(cache, "IVF93,PQ16").exists()
     found = search.find_by_index(index, vectors[:20], 300)
-    exact = find_by_cosine(vectors[:20], cache, 5, 500, torch.device("cpu"))
+    exact = find_by_cosine(vectors[:20], cache, 5, 500)
     hits = sum(row in found[i].tolist() for i in range(20) for row in exact[i].tolist())
     assert hits >= 90  # of 100; measured 99
