@@ -11,7 +11,7 @@ from torch import Tensor
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.predict import Predictor, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
-from muse_plugin.matching.vector_cache import VectorCache, check_made_by
+from muse_plugin.matching.vector_cache import VectorCache
 from muse_plugin.models.sentence_model import SentenceModel
 
 # Of two labels, the one that means that sentences belong together.
@@ -95,7 +95,18 @@ class PairModel:
             ValueError: if they are of another model, not whole or damaged.
         """
         cache = VectorCache(folder)
-        check_made_by(cache, self.fingerprint(cache.meta.max_words), self.width)
+        fingerprint = self.fingerprint(cache.meta.max_words)
+        if cache.meta.fingerprint != fingerprint:
+            raise ValueError(
+                f"vectors must be of the model that reads them, but {cache.folder} was made by the encoder "
+                f"{cache.meta.fingerprint[:16]} and --path is {fingerprint[:16]}; name the checkpoint (and --data) "
+                "that made it, or encode the text again with this one."
+            )
+        if cache.width != self.width:
+            raise ValueError(
+                f"this model's vectors have width {self.width}, but those of {cache.folder} have {cache.width}; "
+                "encode the text again."
+            )
         return cache
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> Tensor:
