@@ -9,15 +9,17 @@ import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.files.lines import open_output
-from muse_plugin.matching.best_matches import Matches, find_best, rank_by_cosine, rank_candidates
+from muse_plugin.matching.best_matches import Matches, TopRows, best_columns
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
 from muse_plugin.matching.match_output import format_matches
 from muse_plugin.matching.pair_model import PairModel
@@ -28,12 +30,16 @@ from muse_plugin_command.flags.match import DEFAULT_MEMORY
 
 logger = logging.getLogger(__name__)
 
+_ABSENT = -1  # in place of a row
 _LEAST_CANDIDATES = 100
 _CANDIDATES_PER_MATCH = 10
 
 
 class Finder:
-    """Finds matches in one corpus.
+    """Finds matches in one corpus, with bounded memory.
+
+    Either the model scores every pair, or a cheaper first stage picks candidates for it: the cosine of the whole
+    vectors (exact, in blocks), or an approximate index (``faiss_index.py``).
 
     Args:
         model: the model.
@@ -72,17 +78,42 @@ class Finder:
 
     def find(self, queries: Tensor) -> Matches:
         """The best matches of queries, shape (Q, R), of which there are at most ``blocks.queries``."""
-        rows = self.blocks.corpus
+        if self.first_stage == "none":
+            return self._scan(functools.partial(self.model.rank_pairs, queries, output=self.output), queries, self.k)
+        return self.rank_candidates(queries, self.find_candidates(queries))
+
+    def find_candidates(self, queries: Tensor) -> Tensor:
+        """Rows of the largest cosines with queries, shape (Q, R): int64, (Q, up to ``candidates``), -1 for none."""
+        if self.first_stage == "faiss":
+            return find_by_index(self.index, queries, self.candidates)
+        device = self.model.device
+        unit = F.normalize(queries.to(device), dim=1)
+
+        def compare(block: Tensor) -> Tensor:
+            return (unit @ F.normalize(block.to(device), dim=1).T).cpu()
+
+        return self._scan(compare, queries, self.candidates).rows
+
+    def _scan(self, rank: Callable[[Tensor], Tensor], queries: Tensor, k: int) -> Matches:
+        """Ranks all rows by what ``rank`` makes of a block of them, shape (M, R): values of shape (Q, M)."""
+        top = TopRows(len(queries), k)
         with tqdm(total=len(self.corpus), desc="corpus", unit=" sentences", leave=False, disable=None) as bar:
-            if self.first_stage == "none":
-                rank = functools.partial(self.model.rank_pairs, queries, output=self.output)
-                return find_best(rank, len(queries), self.corpus, self.k, rows, bar.update)
-            if self.first_stage == "faiss":
-                found = find_by_index(self.index, queries, self.candidates)
-            else:
-                compare = rank_by_cosine(queries, self.model.device)
-                found = find_best(compare, len(queries), self.corpus, self.candidates, rows, bar.update).rows
-            return rank_candidates(self.model, queries, self.corpus, found, self.k, self.output, rows)
+            for start, block in self.corpus.blocks(self.blocks.corpus):
+                top.add(rank(block), start)
+                bar.update(len(block))
+        return Matches(top.values, top.rows)
+
+    def rank_candidates(self, queries: Tensor, candidates: Tensor) -> Matches:
+        """Lets the model choose among candidates of queries; shapes as of ``find_candidates``."""
+        values = torch.full(candidates.shape, -torch.inf)
+        rows = candidates.sort(dim=1).values  # in the order of the file, and of equal values the lower row first
+        for query in range(len(queries)):
+            places = (rows[query] != _ABSENT).nonzero().squeeze(1)
+            for part in places.split(self.blocks.corpus):
+                block = self.corpus.gather(rows[query, part])
+                values[query, part] = self.model.rank_pairs(queries[query : query + 1], block, self.output)[0]
+        best = best_columns(values, self.k)
+        return Matches(values.gather(1, best), rows.gather(1, best))
 
     def write(self, queries: Iterator[tuple[list[str], Tensor]], sink: BinaryIO, form: str) -> int:
         """Writes the matches of queries in their order.
@@ -100,7 +131,7 @@ class Finder:
             matches = self.find(vectors)
             scores = self.model.publish(matches.values).tolist()
             for name, rows, row_scores in zip(query_names, matches.rows.tolist(), scores, strict=True):
-                kept = [place for place, row in enumerate(rows) if row >= 0]
+                kept = [place for place, row in enumerate(rows) if row != _ABSENT]
                 names = self.corpus.names(rows[place] for place in kept)
                 sink.write(format_matches(self.model, name, names, [row_scores[place] for place in kept], form))
             sink.flush()
