@@ -32,7 +32,7 @@ from muse_plugin.analysis.analyzed_model import (
 from muse_plugin.analysis.attended_words import WordSettings
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
-from muse_plugin.analysis.pooled_attention import find_pooling, read_tables
+from muse_plugin.analysis.pooled_attention import find_pooling, read_document, read_pooling
 from muse_plugin.analysis.report import check_output, write_results
 from muse_plugin.analysis.result import Result
 from muse_plugin.results.run_record import describe_run
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--words belongs to the analysis words, but --only is {args.only}; add words, or drop the flag."
         )
-    settings = WordSettings.from_flags(args)
+    settings = WordSettings(args.words, args.top_words, args.min_documents, args.word_measure)
     if args.against_name is not None and args.against is None:
         raise ValueError("--against-name names a second model, but there is no --against; add that or drop the name.")
     check_output(args.output)
@@ -161,7 +161,7 @@ def analyze(
         settings: what is shown of words.
 
     Raises:
-        ValueError: if there is no such sentence, or a chosen word does not occur.
+        ValueError: if there is no such sentence, or a chosen word is unknown or does not occur.
     """
     name, model = analyzed.name, analyzed.model
     sites = find_sites(model) if "attention" in wanted else []
@@ -195,8 +195,18 @@ def analyze(
         read_corpus(model, [inputs], [observer], analyzed.padding)
         rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(analyzed, inputs))
     if pools:
-        tables, reasons = read_tables(analyzed, wanted, chosen, place, max_tokens, settings)
-        rows.update(tables)
+        dictionary = analyzed.task.source_dictionary
+        attended_words.check_words(settings.chosen or (), dictionary)
+        pooled = read_pooling(analyzed, chosen, max_tokens, name)
+        if place is not None and "pooling" in wanted:
+            rows["shaded"] = read_document(analyzed, place)
+            rows["similarity"] = head_similarity.read_similarity(name, pooled.similarity)
+        if "words" in wanted:
+            found = attended_words.read_words(name, dictionary, pooled.uses, pooled.class_sizes, settings)
+            if isinstance(found, str):
+                reasons["words"] = found
+            else:
+                rows.update(found)
     return Report(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
 
 
