@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Optional
 
 from tqdm import tqdm
 
@@ -34,9 +33,9 @@ def run(args: argparse.Namespace) -> None:
     check_positive(args, "batch_size", "max_words")
     check_read_twice(args.input, "--input")
     check_folder(args.output)
-    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu, args.long_texts)
     start = time.perf_counter()
-    meta, fresh = encode_file(model, args.input, args.output, args.ids, args.dtype, args.long_texts)
+    meta, fresh = encode_file(model, args.input, args.output, args.ids, args.dtype)
     seconds = time.perf_counter() - start
     words = model.predictor.words
     if fresh == 0:
@@ -61,7 +60,6 @@ def encode_file(
     folder: Path,
     with_ids: bool = False,
     dtype: str = "float32",
-    long_texts: Optional[str] = None,
 ) -> tuple[CacheMeta, int]:
     """Makes or continues a cache.
 
@@ -71,7 +69,6 @@ def encode_file(
         folder: the cache.
         with_ids: the first column is the sentence's id.
         dtype: "float32" or "float16".
-        long_texts: "truncate" or "refuse"; None for what was chosen in training.
 
     Returns:
         The settings of the whole cache, and the number of sentences that were encoded now.
@@ -81,9 +78,8 @@ def encode_file(
         ValueError: if a line is blank or has no id or one that was there before, a sentence is too long and such are
             refused, the text changes meanwhile, a vector is not finite, or somebody else writes to the cache.
     """
-    refuse = model.predictor.refuses(long_texts)
     before = source.stat()
-    sha256, sentences = survey_text(model, source, with_ids, refuse)
+    sha256, sentences = survey_text(model, source, with_ids)
     wanted = CacheMeta(
         fingerprint=model.fingerprint(),
         text_sha256=sha256,
@@ -99,7 +95,7 @@ def encode_file(
         with tqdm(total=sentences, initial=done, unit=" sentences", disable=None) as bar:
             run = Run(left, writer.append, bar, buffer_rows(model))
             for buffer in run:
-                words, truncated = read_words(model, buffer, refuse)
+                words, truncated = read_words(model, buffer)
                 _check_unchanged(source, before, folder)
                 run.write(model.encode(words), [sentence.name for sentence in buffer], truncated)
         writer.finish()

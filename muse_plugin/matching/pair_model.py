@@ -60,6 +60,7 @@ class PairModel:
         batch_size: int = 128,
         max_words: Optional[int] = None,
         cpu: bool = False,
+        long_texts: Optional[str] = None,
     ) -> "PairModel":
         """Loads a checkpoint.
 
@@ -69,6 +70,7 @@ class PairModel:
             batch_size: most sentences encoded at once.
             max_words: words read of a sentence; None for as many as in training.
             cpu: if false, a GPU is used when there is one.
+            long_texts: "truncate" or "refuse"; None for what was chosen in training.
 
         Raises:
             FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
@@ -76,7 +78,8 @@ class PairModel:
         """
         loaded = load_sentence_model(path, data)
         encoder = fingerprint_encoder(loaded)
-        return cls(Predictor(loaded.model, loaded.task, loaded.settings, batch_size, max_words, cpu), encoder)
+        options = batch_size, max_words, cpu, long_texts
+        return cls(Predictor(loaded.model, loaded.task, loaded.settings, *options), encoder)
 
     @property
     def max_words(self) -> int:

@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> None:
         check_read_twice(args.queries, "--queries")
     else:
         _refuse_reading_flags(args)
-    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu, args.long_texts)
     output = model.choose_output(args.label)
     corpus = model.open_cache(args.corpus)
     cache = None if is_text else model.open_cache(args.queries)
@@ -186,7 +186,7 @@ def run(args: argparse.Namespace) -> None:
     if cache is not None:
         queries = read_cache(cache, finder.blocks.queries)
     else:
-        queries = encode_queries(model, args.queries, args.ids, args.long_texts, finder.blocks.queries)
+        queries = encode_queries(model, args.queries, args.ids, finder.blocks.queries)
     start = time.perf_counter()
     with open_output(args.output) as sink:
         count = finder.write(queries, sink, args.format)
@@ -214,27 +214,23 @@ def read_cache(cache: VectorCache, rows: int) -> Iterator[tuple[list[str], Tenso
         yield cache.names(range(start, start + len(block))), block
 
 
-def encode_queries(
-    model: PairModel, source: Path, with_ids: bool, long_texts: Optional[str], rows: int
-) -> Iterator[tuple[list[str], Tensor]]:
+def encode_queries(model: PairModel, source: Path, with_ids: bool, rows: int) -> Iterator[tuple[list[str], Tensor]]:
     """Yields the vectors of a file's sentences in blocks, their ids first.
 
     Args:
         model: the model.
         source: one sentence per line.
         with_ids: the first column is an id.
-        long_texts: "truncate" or "refuse"; None for what was chosen in training.
         rows: most sentences of a block.
 
     Raises:
         ValueError: see ``sentences.survey_text``.
     """
-    refuse = model.predictor.refuses(long_texts)
-    survey_text(model, source, with_ids, refuse)
+    survey_text(model, source, with_ids)
     lines = iterate_sentences(source, with_ids)
     cut = 0
     while block := list(itertools.islice(lines, min(rows, buffer_rows(model)))):
-        words, truncated = read_words(model, block, refuse)
+        words, truncated = read_words(model, block)
         cut += truncated
         yield [sentence.name for sentence in block], model.encode(words)
     if cut:

@@ -35,14 +35,13 @@ def buffer_rows(model: PairModel) -> int:
     return max(model.predictor.batch_size, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * model.width)))
 
 
-def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) -> tuple[str, int]:
+def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, int]:
     """Checks a whole text before hours are spent on its first half.
 
     Args:
         model: the model.
         source: the file.
         with_ids: whether the first column is an id.
-        refuse: whether long sentences are refused.
 
     Returns:
         SHA-256 of the file, and the number of its sentences.
@@ -57,6 +56,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
             digest.update(chunk)
     count = 0
     tab = False
+    refuse = model.predictor.refuses(None)
     names: dict[str, int] = {}
     for sentence in iterate_sentences(source, with_ids, warns=True):
         count += 1
@@ -66,7 +66,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
                 f"{names[sentence.name]} too."
             )
         if refuse:
-            read_words(model, [sentence], refuse, counts=False)
+            read_words(model, [sentence], counts=False)
         elif not clean_line(sentence.text):
             _refuse_blank(sentence)
         if "\t" in sentence.text and not (tab or with_ids):
@@ -114,14 +114,13 @@ def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iter
 
 
 def read_words(
-    model: PairModel, sentences: Sequence[NamedSentence], refuse: bool, counts: bool = True
+    model: PairModel, sentences: Sequence[NamedSentence], counts: bool = True
 ) -> tuple[list[list[str]], int]:
     """Turns sentences into the words that the model reads.
 
     Args:
         model: the model.
         sentences: what to read.
-        refuse: whether long sentences are refused rather than cut.
         counts: whether words are counted for the report on unknown ones.
 
     Returns:
@@ -132,6 +131,7 @@ def read_words(
     """
     read = []
     truncated = 0
+    refuse = model.predictor.refuses(None)
     for sentence in sentences:
         words = model.predictor.settings.split_words(sentence.text)
         if not words:
