@@ -17,7 +17,7 @@ from muse_plugin.analysis.analyzed_model import AnalyzedModel, Batches, name_wor
 from muse_plugin.analysis.attended_words import Uses, sum_by_word
 from muse_plugin.analysis.head_similarity import HeadSimilarity
 from muse_plugin.analysis.load import move_inputs
-from muse_plugin.modules.attention_heads import AttentionHeads, Heads
+from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.sentence_pooling import SentencePooling
 from muse_plugin_command.flags.analyze import MAX_TOKENS
 
@@ -66,7 +66,7 @@ def read_pooling(
     device = next(model.parameters()).device
     batches = Batches(analyzed, indices, max_tokens)
     classes = list_classes(analyzed)
-    similarity = HeadSimilarity(count_heads(model))
+    similarity = HeadSimilarity()
     sizes = torch.zeros(len(classes), dtype=torch.int64)
     found: list[Uses] = []
     bar = tqdm(batches, desc=title, unit="batch", disable=True if title is None else None)
@@ -92,11 +92,6 @@ def read_pooling(
 def attend_to(model: Any, inputs: dict[str, Any], side: str = "src") -> Heads:
     """What the heads do with one text of each item of a batch; ``side`` is "src" or "pair"."""
     return model.attend(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], inputs.get(f"{side}_characters"))
-
-
-def count_heads(model: Any) -> int:
-    """Number of heads m of a pooling that has some."""
-    return next(part.num_heads for part in model.pooling.parts if isinstance(part, AttentionHeads))
 
 
 @torch.no_grad()
