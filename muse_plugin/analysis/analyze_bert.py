@@ -6,7 +6,6 @@ alone between [CLS] and [SEP].
 
 import argparse
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from muse_plugin.analysis import attention_map, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
-from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
+from muse_plugin.analysis.report import check_output, write_results
 from muse_plugin.files.lines import iterate_stream
 from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
@@ -48,14 +47,11 @@ class BertReader(nn.Module):
         return self.encoder(pieces, mask if bool(mask.any()) else None)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Analyses a BERT; the body of ``muse-plugin analyze bert``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ValueError: if a flag is wrong or a file damaged.
@@ -97,8 +93,6 @@ def run(args: argparse.Namespace) -> int:
         **describe_run(),
     }
     write_results(args.output, f"Analysis of {args.name}", results, {}, record)
-    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
-    return 0
 
 
 def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> list[list[str]]:

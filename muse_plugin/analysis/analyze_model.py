@@ -6,7 +6,6 @@ One pass over the sentences feeds every analysis of encoders and decoders that t
 
 import argparse
 import logging
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
@@ -33,8 +32,8 @@ from muse_plugin.analysis.analyzed_model import (
 from muse_plugin.analysis.attended_words import WordSettings
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
-from muse_plugin.analysis.pooled_attention import find_pooling, read_tables
-from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
+from muse_plugin.analysis.pooled_attention import find_pooling, read_document, read_pooling
+from muse_plugin.analysis.report import check_output, write_results
 from muse_plugin.analysis.result import Result
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
@@ -52,14 +51,11 @@ NOT_THERE = {
 }
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Analyses a model; the body of ``muse-plugin analyze model``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ValueError: if a flag is wrong, the models do not fit each other, or the model lacks a part that ``--only``
@@ -72,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(
             f"--words belongs to the analysis words, but --only is {args.only}; add words, or drop the flag."
         )
-    settings = WordSettings.from_flags(args)
+    settings = WordSettings(args.words, args.top_words, args.min_documents, args.word_measure)
     if args.against_name is not None and args.against is None:
         raise ValueError("--against-name names a second model, but there is no --against; add that or drop the name.")
     check_output(args.output)
@@ -105,10 +101,6 @@ def run(args: argparse.Namespace) -> int:
     }
     title = " and ".join(analyzed.name for analyzed in models)
     write_results(args.output, f"Analysis of {title}", results, missing, record)
-    for name, reason in missing.items():
-        sys.stdout.write(f"{name} does not apply: {reason}\n")
-    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
-    return 0
 
 
 def parse_only(text: Optional[str]) -> list[str]:
@@ -169,7 +161,7 @@ def analyze(
         settings: what is shown of words.
 
     Raises:
-        ValueError: if there is no such sentence, or a chosen word does not occur.
+        ValueError: if there is no such sentence, or a chosen word is unknown or does not occur.
     """
     name, model = analyzed.name, analyzed.model
     sites = find_sites(model) if "attention" in wanted else []
@@ -203,8 +195,18 @@ def analyze(
         read_corpus(model, [inputs], [observer], analyzed.padding)
         rows["maps"] = attention_map.read_maps(name, sites, observer.maps, *name_words(analyzed, inputs))
     if pools:
-        tables, reasons = read_tables(analyzed, wanted, chosen, place, max_tokens, settings)
-        rows.update(tables)
+        dictionary = analyzed.task.source_dictionary
+        attended_words.check_words(settings.chosen or (), dictionary)
+        pooled = read_pooling(analyzed, chosen, max_tokens, name)
+        if place is not None and "pooling" in wanted:
+            rows["shaded"] = read_document(analyzed, place)
+            rows["similarity"] = head_similarity.read_similarity(name, pooled.similarity)
+        if "words" in wanted:
+            found = attended_words.read_words(name, dictionary, pooled.uses, pooled.class_sizes, settings)
+            if isinstance(found, str):
+                reasons["words"] = found
+            else:
+                rows.update(found)
     return Report(rows, len(chosen) if used or pools else 0, None if place is None else place + 1, reasons)
 
 

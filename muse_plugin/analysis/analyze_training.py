@@ -4,13 +4,12 @@
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from muse_plugin.analysis.drawing import add_legend, label, open_grid
-from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
+from muse_plugin.analysis.report import check_output, write_results
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.analysis.training_log import EPOCH, INNER, LABELS, TrainingRow, read_run
 from muse_plugin.results.figures import COLORS, MARKERS
@@ -20,14 +19,11 @@ _COLUMNS = 3
 _MOST_MARKED = 40  # points of a line that have markers
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Draws training runs; the body of ``muse-plugin analyze training``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ValueError: if there is no log, a log has no numbers, or the names do not fit the logs.
@@ -50,9 +46,11 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output)
     rows = [row for path, name in zip(logs, names, strict=True) for row in read_run(path, name)]
     record = {"runs": [{"name": name, "log": str(path)} for path, name in zip(logs, names, strict=True)]}
-    write_results(args.output, "Training", [make_result(rows)], {}, record)
-    sys.stdout.write(f"1 figure with its numbers written; open {args.output / REPORT_NAME}\n")
-    return 0
+    text = (
+        "Lines: training, as means since the last line of the log (or over an epoch, where the log has no more). "
+        "Markers with dashes: validation. The x axis counts updates. Losses are in bits, as fairseq logs them."
+    )
+    write_results(args.output, "Training", [Result("training", "Training", text, rows, draw)], {}, record)
 
 
 def name_runs(paths: Sequence[Path]) -> list[str]:
@@ -65,15 +63,6 @@ def name_runs(paths: Sequence[Path]) -> list[str]:
     while all(len(end) > 1 for end in ends) and len({end[-1] for end in ends}) == 1:
         ends = [end[:-1] for end in ends]
     return ["/".join(end) for end in ends]
-
-
-def make_result(rows: Sequence[TrainingRow]) -> Result:
-    """Rows to a result."""
-    text = (
-        "Lines: training, as means since the last line of the log (or over an epoch, where the log has no more). "
-        "Markers with dashes: validation. The x axis counts updates. Losses are in bits, as fairseq logs them."
-    )
-    return Result("training", "Training", text, rows, draw)
 
 
 def draw(rows: Sequence[TrainingRow], path: Path) -> None:

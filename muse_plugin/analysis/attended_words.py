@@ -3,7 +3,6 @@
 Those that are looked at most (Table 6), and for chosen ones the distributions over documents (Figure 4).
 """
 
-import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,11 +51,6 @@ class WordSettings(NamedTuple):
     top: int = TOP_WORDS
     min_documents: int = MIN_DOCUMENTS
     measure: str = WEIGHT
-
-    @classmethod
-    def from_flags(cls, args: argparse.Namespace) -> "WordSettings":
-        """Settings from the flags about words."""
-        return cls(args.words, args.top_words, args.min_documents, args.word_measure)
 
 
 class Uses(NamedTuple):
@@ -176,21 +170,33 @@ class WordWeightRow(NamedTuple):
     ratio: float
 
 
+def check_words(words: Sequence[str], dictionary: Any) -> None:
+    """Raises ValueError if chosen words are unknown to a dictionary; None for a model without one."""
+    unknown = [word for word in words if dictionary is None or word not in dictionary]
+    if unknown:
+        raise ValueError(
+            f"--words must be words of the model's dictionary, but it lacks {', '.join(map(repr, unknown))}; name "
+            "others, written as in the prepared data."
+        )
+
+
 def read_words(
-    name: str, dictionary: Any, uses: Uses, sizes: dict[str, int], settings: WordSettings
+    name: str, dictionary: Any, uses: Optional[Uses], sizes: dict[str, int], settings: WordSettings
 ) -> Union[dict[str, list[Any]], str]:
     """The tables about words; or why there are none.
 
     Args:
         name: of the model.
         dictionary: of the words.
-        uses: of words in the documents.
+        uses: of words in the documents; None if these have no classes.
         sizes: documents read of each class, by its name.
         settings: what is shown.
 
     Raises:
         ValueError: if a chosen word occurs in no document.
     """
+    if uses is None:
+        return "the model predicts no classes to tell words apart by"
     classes, total = list(sizes), sum(sizes.values())
     means = average_by_class(uses, len(classes), len(dictionary))
     words = [dictionary.index(word) for word in dict.fromkeys(settings.chosen or ())]

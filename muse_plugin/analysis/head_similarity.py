@@ -26,21 +26,17 @@ _WHITE_FROM = 0.62  # of the scale
 
 
 class HeadSimilarity:
-    """How alike the heads are, as running sums over documents.
+    """How alike the m heads of a pooling are, as running sums over documents."""
 
-    Args:
-        heads: number of heads m.
-    """
-
-    def __init__(self, heads: int) -> None:
+    def __init__(self) -> None:
         self.documents = 0
-        self._sums = torch.zeros(3, heads, heads, dtype=torch.float64)
+        self._sums = torch.zeros((), dtype=torch.float64)
 
     def add(self, found: Heads) -> None:
         """Adds a batch."""
         weights, vectors = (tensor.double() for tensor in found)
         parts = [_cosines(weights), _cosines(vectors), overlaps(weights)]
-        self._sums += torch.stack([part.sum(dim=0) for part in parts]).cpu()
+        self._sums = self._sums + torch.stack([part.sum(dim=0) for part in parts]).cpu()
         self.documents += len(weights)
 
     def means(self) -> Tensor:

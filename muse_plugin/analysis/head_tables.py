@@ -6,6 +6,7 @@ sharpness by the length of the sentence is MUSE's motivation: attention concentr
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -173,7 +174,10 @@ def draw_distances(rows: Sequence[DistanceRow], path: Path) -> None:
                 layer: [[row.share for row in head] for head in group(found, "head").values()]
                 for layer, found in layers
             }
-            means = {layer: _average(heads) for layer, heads in curves.items()}
+            means = {
+                layer: [sum(shares) / len(heads) for shares in zip_longest(*heads, fillvalue=0.0)]
+                for layer, heads in curves.items()
+            }
             lowest = layers[0][0]
             shown = max(_count_shown(curve) for curve in means.values())
             for i, curve in enumerate(curves[lowest]):
@@ -190,12 +194,6 @@ def draw_distances(rows: Sequence[DistanceRow], path: Path) -> None:
             left.set_ylim(bottom=0)
             for axes in (left, right):
                 label(axes, x="distance of the key (tokens)", grid="y", counts="x")
-
-
-def _average(curves: Sequence[Sequence[float]]) -> list[float]:
-    longest = max(map(len, curves))
-    table = [[*curve, *[0.0] * (longest - len(curve))] for curve in curves]
-    return [sum(column) / len(column) for column in zip(*table, strict=True)]
 
 
 def _count_shown(curve: Sequence[float]) -> int:

@@ -14,10 +14,10 @@ from tqdm import tqdm
 
 from muse_plugin.analysis import shaded_document
 from muse_plugin.analysis.analyzed_model import AnalyzedModel, Batches, name_words
-from muse_plugin.analysis.attended_words import Uses, WordSettings, read_words, sum_by_word
-from muse_plugin.analysis.head_similarity import HeadSimilarity, read_similarity
+from muse_plugin.analysis.attended_words import Uses, sum_by_word
+from muse_plugin.analysis.head_similarity import HeadSimilarity
 from muse_plugin.analysis.load import move_inputs
-from muse_plugin.modules.attention_heads import AttentionHeads, Heads
+from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.sentence_pooling import SentencePooling
 from muse_plugin_command.flags.analyze import MAX_TOKENS
 
@@ -66,7 +66,7 @@ def read_pooling(
     device = next(model.parameters()).device
     batches = Batches(analyzed, indices, max_tokens)
     classes = list_classes(analyzed)
-    similarity = HeadSimilarity(count_heads(model))
+    similarity = HeadSimilarity()
     sizes = torch.zeros(len(classes), dtype=torch.int64)
     found: list[Uses] = []
     bar = tqdm(batches, desc=title, unit="batch", disable=True if title is None else None)
@@ -94,14 +94,9 @@ def attend_to(model: Any, inputs: dict[str, Any], side: str = "src") -> Heads:
     return model.attend(inputs[f"{side}_tokens"], inputs[f"{side}_lengths"], inputs.get(f"{side}_characters"))
 
 
-def count_heads(model: Any) -> int:
-    """Number of heads m of a pooling that has some."""
-    return next(part.num_heads for part in model.pooling.parts if isinstance(part, AttentionHeads))
-
-
 @torch.no_grad()
-def _read_document(analyzed: AnalyzedModel, place: int) -> list[shaded_document.ShadedRow]:
-    """Lets a model read one document; of a pair, weights are those of the first text."""
+def read_document(analyzed: AnalyzedModel, place: int) -> list[shaded_document.ShadedRow]:
+    """Lets a model read the document at a place of the split; of a pair, weights are those of the first text."""
     (batch,) = Batches(analyzed, [place])
     words, _ = name_words(analyzed, batch)
     model = analyzed.model.eval()
@@ -111,51 +106,3 @@ def _read_document(analyzed: AnalyzedModel, place: int) -> list[shaded_document.
     if classes := list_classes(analyzed):
         labels = [classes[int(analyzed.dataset.targets[place])], classes[int(model(**inputs).logits[0].argmax())]]
     return shaded_document.read_document(analyzed.name, weights, words, place + 1, *labels)
-
-
-def read_tables(
-    analyzed: AnalyzedModel,
-    wanted: Sequence[str],
-    chosen: Sequence[int],
-    place: Optional[int],
-    max_tokens: int,
-    settings: WordSettings,
-) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """Lets a model whose pooling has heads read documents.
-
-    Args:
-        analyzed: the model and its data.
-        wanted: names of analyses, of which "words" and "pooling" count here.
-        chosen: places of the documents that are read.
-        place: of the document that is shown; needed for "pooling".
-        max_tokens: of a batch, padding included.
-        settings: what is shown of words.
-
-    Returns:
-        Rows of tables by their names, and why an analysis has nothing to show, by its name.
-
-    Raises:
-        ValueError: if a chosen word is unknown, or does not occur in what is read.
-    """
-    tables: dict[str, list[Any]] = {}
-    reasons: dict[str, str] = {}
-    dictionary = analyzed.task.source_dictionary
-    unknown = [word for word in settings.chosen or () if dictionary is None or word not in dictionary]
-    if unknown:
-        raise ValueError(
-            f"--words must be words of the model's dictionary, but it lacks {', '.join(map(repr, unknown))}; name "
-            "others, written as in the prepared data."
-        )
-    pooled = read_pooling(analyzed, chosen, max_tokens, analyzed.name)
-    if place is not None and "pooling" in wanted:
-        tables["shaded"] = _read_document(analyzed, place)
-        tables["similarity"] = read_similarity(analyzed.name, pooled.similarity)
-    if "words" in wanted and pooled.uses is None:
-        reasons["words"] = "the model predicts no classes to tell words apart by"
-    elif "words" in wanted:
-        ranked = read_words(analyzed.name, dictionary, pooled.uses, pooled.class_sizes, settings)
-        if isinstance(ranked, str):
-            reasons["words"] = ranked
-        else:
-            tables.update(ranked)
-    return tables, reasons

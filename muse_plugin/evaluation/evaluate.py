@@ -21,11 +21,11 @@ from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.expectation import judge
 from muse_plugin.evaluation.generation import generate, infer_languages
-from muse_plugin.evaluation.length_buckets import Bucket, make_buckets, parse_bounds
-from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
+from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
+from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
-from muse_plugin.evaluation.scores import TITLES, Measure, Statistics, describe_score, make_measures, mean_and_deviation
+from muse_plugin.evaluation.scores import Measure, Statistics, describe_score, make_measures, mean_and_deviation
 from muse_plugin.evaluation.significance import compare_systems, estimate_interval
 from muse_plugin.evaluation.systems import load_texts
 from muse_plugin.evaluation.text_forms import (
@@ -75,8 +75,9 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         files = given if args.path is None else [_translate(args, stack, seconds)]
         result = _evaluate(args, files)
-    if args.plot is not None:
-        _draw(args.plot, result)
+    if args.plot is not None:  # there are sources, or _score_lengths has raised an error
+        systems = [result, result["versus"]] if args.versus else [result]
+        draw_length_plot(args.plot, result["length_buckets"], [system["name"] for system in systems])
     print(format_evaluation(result, args.lowercase))
     if args.output is not None:
         seconds["total"] = round(time.perf_counter() - start, 3)
@@ -298,24 +299,3 @@ def _note_missing_forms(args: argparse.Namespace) -> list[str]:
     if not has_words:
         notes.append("tokenised BLEU is left out, for it needs words: --target-lang makes them with Moses' rules")
     return notes
-
-
-def _draw(path: Path, result: dict[str, Any]) -> None:
-    lengths = result["length_buckets"]  # without sources, _score_lengths has raised an error
-    buckets = lengths["buckets"]
-
-    def by_file(key: str) -> list[Any]:
-        return list(zip(*(bucket.get(key, ()) for bucket in buckets), strict=True))
-
-    systems = [("", result), ("versus_", result["versus"])][: 2 if result["versus"] else 1]
-    draw_length_plot(
-        path,
-        labels=[Bucket(bucket["low"], bucket["high"], []).label for bucket in buckets],
-        counts=[bucket["num_sentences"] for bucket in buckets],
-        curves=[
-            Curve(system["name"], by_file(f"{prefix}scores"), by_file(f"{prefix}intervals_95"))
-            for prefix, system in systems
-        ],
-        unit=lengths["unit"],
-        score_title=TITLES[lengths["score"]],
-    )

@@ -2,45 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any
 
-from muse_plugin.evaluation.scores import mean_and_deviation
+from muse_plugin.evaluation.length_buckets import Bucket
+from muse_plugin.evaluation.scores import TITLES, mean_and_deviation
 from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 _BAR_COLOR = "#b8bec4"
 
 
-class Curve(NamedTuple):
-    """A line of the figure.
-
-    Attributes:
-        name: for the legend.
-        scores: for each file of the system, the score of each bucket on 0-100, None where it is empty.
-        intervals: for each file, the 95% interval of each bucket's score, None where it is empty; empty for none.
-    """
-
-    name: str
-    scores: Sequence[Sequence[Optional[float]]]
-    intervals: Sequence[Sequence[Optional[tuple[float, float]]]] = ()
-
-    @property
-    def label(self) -> str:
-        """The name, and what error bars mean."""
-        if len(self.scores) > 1:
-            return f"{self.name} (mean ± sd of {len(self.scores)})"
-        return f"{self.name} (95% interval)" if self.intervals else self.name
-
-    def find_errors(self, x: int, mean: float, deviation: Optional[float]) -> tuple[float, float]:
-        """How far the error bar of a bucket reaches below and above its point."""
-        if len(self.scores) == 1 and self.intervals:
-            low, high = self.intervals[0][x] or (mean, mean)
-            return max(0.0, mean - low), max(0.0, high - mean)
-        return deviation or 0.0, deviation or 0.0
-
-
-def draw_length_plot(
-    path: Path, labels: Sequence[str], counts: Sequence[int], curves: Sequence[Curve], unit: str, score_title: str
-) -> None:
+def draw_length_plot(path: Path, lengths: dict[str, Any], names: Sequence[str]) -> None:
     """Draws the figure and writes it to a file.
 
     Several files of one system make one line, that of their mean, with error bars of one sample standard deviation. The
@@ -48,35 +19,44 @@ def draw_length_plot(
 
     Args:
         path: where to; the ending (png, pdf, svg) is the format.
-        labels: of the buckets.
-        counts: sentences in each bucket.
-        curves: one or two systems.
-        unit: what source lengths count, such as ``words``.
-        score_title: name of the score.
+        lengths: ``length_buckets`` of the JSON of ``muse-plugin evaluate``; scores are 0-100.
+        names: of the systems, one or two.
 
     Raises:
         ImportError: if matplotlib is not installed.
         ValueError: if the ending is unknown.
     """
-    with open_figure(path, max(4.5, 1.2 + 0.65 * len(labels)), 3.8) as figure:
+    buckets = lengths["buckets"]
+    with open_figure(path, max(4.5, 1.2 + 0.65 * len(buckets)), 3.8) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        _draw_curves(upper, curves, score_title)
-        _draw_counts(lower, labels, counts, unit)
+        _draw_curves(upper, buckets, names, TITLES[lengths["score"]])
+        _draw_counts(lower, buckets, lengths["unit"])
         figure.align_ylabels()
 
 
-def _draw_curves(axes: Any, curves: Sequence[Curve], score_title: str) -> None:
-    for i, curve in enumerate(curves):
-        buckets = [(x, [file[x] for file in curve.scores]) for x in range(len(curve.scores[0]))]
-        points = [(x, *mean_and_deviation(values)) for x, values in buckets if None not in values]
-        has_bars = len(curve.scores) > 1 or len(curve.intervals) > 0
-        shift = 0.06 * (2 * i - 1) if len(curves) > 1 and has_bars else 0.0  # keeps error bars apart
-        errors = [curve.find_errors(*point) for point in points]
+def _draw_curves(axes: Any, buckets: Sequence[dict[str, Any]], names: Sequence[str], score_title: str) -> None:
+    for i, (name, prefix) in enumerate(zip(names, ("", "versus_"), strict=False)):
+        num_files = len(buckets[0][f"{prefix}scores"])
+        meaning = ""  # of error bars
+        if num_files > 1:
+            meaning = f" (mean ± sd of {num_files})"
+        elif f"{prefix}intervals_95" in buckets[0]:
+            meaning = " (95% interval)"
+        points = []  # place, mean, and how far the error bar reaches below and above
+        for x, bucket in enumerate(buckets):
+            if None not in bucket[f"{prefix}scores"]:
+                mean, deviation = mean_and_deviation(bucket[f"{prefix}scores"])
+                below = above = deviation or 0.0
+                if meaning and deviation is None:
+                    ((low, high),) = bucket[f"{prefix}intervals_95"]
+                    below, above = max(0.0, mean - low), max(0.0, high - mean)
+                points.append((x, mean, below, above))
+        shift = 0.06 * (2 * i - 1) if len(names) > 1 and meaning else 0.0  # keeps error bars apart
         axes.errorbar(
-            [x + shift for x, _, _ in points],
-            [mean for _, mean, _ in points],
-            yerr=list(zip(*errors, strict=True)) if has_bars else None,
-            label=curve.label,
+            [x + shift for x, *_ in points],
+            [mean for _, mean, *_ in points],
+            yerr=list(zip(*(errors for _, _, *errors in points), strict=True)) if meaning else None,
+            label=name + meaning,
             color=COLORS[i % len(COLORS)],
             marker=MARKERS[i % len(MARKERS)],
             markersize=4.5,
@@ -92,10 +72,11 @@ def _draw_curves(axes: Any, curves: Sequence[Curve], score_title: str) -> None:
     axes.legend(frameon=False, loc="best")
 
 
-def _draw_counts(axes: Any, labels: Sequence[str], counts: Sequence[int], unit: str) -> None:
+def _draw_counts(axes: Any, buckets: Sequence[dict[str, Any]], unit: str) -> None:
+    counts = [bucket["num_sentences"] for bucket in buckets]
     bars = axes.bar(range(len(counts)), counts, color=_BAR_COLOR, width=0.7)
     axes.bar_label(bars, labels=[f"{count:,}" for count in counts], padding=1, fontsize=8)
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(range(len(buckets)), [Bucket(bucket["low"], bucket["high"], []).label for bucket in buckets])
     axes.set_xlabel(f"source length in {unit}")
     axes.set_ylabel("sentences")
     axes.set_yticks([])

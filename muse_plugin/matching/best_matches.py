@@ -1,25 +1,12 @@
-"""Finds each query's best matches among cached vectors, with bounded memory.
+"""Keeps each query's best matches among rows that come in blocks.
 
-Either the model scores every pair, or a cheaper first stage picks candidates for it: the cosine of the whole vectors
-(exact, in blocks), or an approximate index (``faiss_index.py``). Of equal values the lower row comes first, wherever
-blocks end.
+Of equal values the lower row comes first, wherever blocks end.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-
-from muse_plugin.matching.pair_model import PairModel
-from muse_plugin.matching.vector_cache import VectorCache
-
-_ABSENT = -1
-
-
-def _ignore(rows: int) -> None:
-    """For callers who show no progress."""
 
 
 class Matches(NamedTuple):
@@ -87,86 +74,3 @@ def best_columns(values: Tensor, k: int) -> Tensor:
         columns[shared] = values[shared].sort(dim=1, descending=True, stable=True).indices[:, :k].sort(dim=1).values
     order = values.gather(1, columns).sort(dim=1, descending=True, stable=True).indices
     return columns.gather(1, order)
-
-
-def match_all(
-    model: PairModel,
-    queries: Tensor,
-    corpus: VectorCache,
-    k: int,
-    output: int,
-    block_rows: int,
-    progress: Callable[[int], object] = _ignore,
-) -> Matches:
-    """Scores every pair.
-
-    Args:
-        model: the model.
-        queries: vectors, shape (Q, R).
-        corpus: the other sentences.
-        k: matches per query.
-        output: number of the model's output that counts.
-        block_rows: rows of the corpus in memory at once.
-        progress: called with the number of rows after each block.
-    """
-    top = TopRows(len(queries), k)
-    for start, block in corpus.blocks(block_rows):
-        top.add(model.rank_values(model.score_all_pairs(queries, block), output), start)
-        progress(len(block))
-    return Matches(top.values, top.rows)
-
-
-def find_by_cosine(
-    queries: Tensor,
-    corpus: VectorCache,
-    k: int,
-    block_rows: int,
-    device: torch.device,
-    progress: Callable[[int], object] = _ignore,
-) -> Tensor:
-    """Compares whole vectors, exactly.
-
-    Args:
-        queries: vectors, shape (Q, R).
-        corpus: the other sentences.
-        k: candidates per query.
-        block_rows: rows of the corpus in memory at once.
-        device: where products are computed.
-        progress: called with the number of rows after each block.
-
-    Returns:
-        The rows with the largest cosines, shape (Q, up to k), int64.
-    """
-    top = TopRows(len(queries), k)
-    unit = F.normalize(queries.to(device), dim=1)
-    for start, block in corpus.blocks(block_rows):
-        top.add((unit @ F.normalize(block.to(device), dim=1).T).cpu(), start)
-        progress(len(block))
-    return top.rows
-
-
-def rank_candidates(
-    model: PairModel, queries: Tensor, corpus: VectorCache, candidates: Tensor, k: int, output: int, block_rows: int
-) -> Matches:
-    """Lets the model choose among candidates.
-
-    Args:
-        model: the model.
-        queries: vectors, shape (Q, R).
-        corpus: the other sentences.
-        candidates: row numbers, shape (Q, N); -1 for none.
-        k: matches per query.
-        output: number of the model's output that counts.
-        block_rows: rows of the corpus in memory at once.
-    """
-    values = torch.full(candidates.shape, -torch.inf)
-    rows = candidates.sort(dim=1).values  # in the order of the file, and of equal values the lower row first
-    for query in range(len(queries)):
-        places = (rows[query] != _ABSENT).nonzero().squeeze(1)
-        for start in range(0, len(places), block_rows):
-            part = places[start : start + block_rows]
-            block = corpus.gather(rows[query, part])
-            logits = model.score_all_pairs(queries[query : query + 1], block)
-            values[query, part] = model.rank_values(logits, output)[0]
-    best = best_columns(values, k)
-    return Matches(values.gather(1, best), rows.gather(1, best))

@@ -4,13 +4,13 @@ In this order: the numbers and the ids reach the disk, then ``meta.json`` says h
 files hold beyond that is cut off when the work goes on. See ``vector_cache.py`` for reading.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Optional
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ _WANTED = {
 }
 
 
-class CacheWriter:
+class CacheWriter(contextlib.AbstractContextManager["CacheWriter"]):
     """Adds vectors to a cache, a new one or one that was left unfinished; a context manager.
 
     Args:
@@ -60,13 +60,11 @@ class CacheWriter:
 
     def __init__(self, folder: Path, wanted: CacheMeta) -> None:
         self.folder = folder
-        self._lock: Optional[BinaryIO] = None
-        self._vectors: Optional[BinaryIO] = None
-        self._ids: Optional[BinaryIO] = None
+        self._files: list[BinaryIO] = []  # of vectors and of ids; none if the cache is whole
         check_folder(folder)
         folder.mkdir(exist_ok=True)
-        try:
-            self._lock = take_lock(folder / LOCK_NAME, folder, "name another folder")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(take_lock(folder / LOCK_NAME, folder, "name another folder"))
             found = read_meta(folder)
             if found is None:
                 # Files of vectors without a description are not ours to overwrite.
@@ -84,11 +82,9 @@ class CacheWriter:
             if self.meta.whole:
                 check_sizes(self.meta, folder)
             else:
-                self._vectors = _open_at(folder / VECTORS_NAME, self.meta.done * self.meta.row_bytes)
-                self._ids = _open_at(folder / IDS_NAME, self.meta.id_bytes)
-        except BaseException:
-            self.close()
-            raise
+                for name, size in self.meta.file_sizes.items():
+                    self._files.append(stack.enter_context(_open_at(folder / name, size)))
+            self._open = stack.pop_all()
 
     def append(self, vectors: Tensor, ids: Sequence[str], truncated: int = 0) -> None:
         """Adds the vectors of the next sentences; when this returns they are safe.
@@ -101,8 +97,7 @@ class CacheWriter:
         Raises:
             ValueError: if the vectors do not fit, are too many, or one is not finite; nothing is added then.
         """
-        assert self._vectors is not None, "the cache is whole"
-        assert self._ids is not None
+        assert self._files, "the cache is whole"
         if vectors.shape != (len(ids), self.meta.width):
             raise ValueError(
                 f"a vector of width {self.meta.width} is needed for each of {len(ids)} ids, but got vectors of shape "
@@ -122,9 +117,9 @@ class CacheWriter:
                 f"vectors must be finite, but that of sentence {ids[row]} is not in {self.meta.dtype}; {way_out}."
             )
         names = "".join(f"{name}\n" for name in ids).encode("utf-8")
-        self._vectors.write(stored.numpy().astype(self.meta.numpy_dtype, copy=False).tobytes())
-        self._ids.write(names)
-        for file in (self._vectors, self._ids):
+        numbers = stored.numpy().astype(self.meta.numpy_dtype, copy=False).tobytes()
+        for file, content in zip(self._files, (numbers, names), strict=True):
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         meta = replace(
@@ -151,19 +146,9 @@ class CacheWriter:
             self.meta = replace(self.meta, whole=True)
             write_meta(self.meta, self.folder)
 
-    def close(self) -> None:
-        """Closes the files and lets others write."""
-        for file in (self._vectors, self._ids, self._lock):  # closing the last releases the lock
-            if file is not None:
-                file.close()
-
-    def __enter__(self) -> "CacheWriter":
-        return self
-
-    def __exit__(
-        self, kind: Optional[type[BaseException]], value: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
-        self.close()
+    def __exit__(self, *error: object) -> None:
+        """Closes the files, and the lock last, which lets others write."""
+        self._open.close()
 
 
 def check_folder(folder: Path) -> None:

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Optional
 
 from tqdm import tqdm
 
@@ -22,14 +21,11 @@ from muse_plugin.matching.vector_cache import CacheMeta
 from muse_plugin_command.flag_checks import check_positive, check_read_twice
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Encodes a file; the body of ``muse-plugin match encode``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ValueError: if the text or the cache does not fit; see ``encode_file``.
@@ -37,15 +33,14 @@ def run(args: argparse.Namespace) -> int:
     check_positive(args, "batch_size", "max_words")
     check_read_twice(args.input, "--input")
     check_folder(args.output)
-    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu, args.long_texts)
     start = time.perf_counter()
-    words_before = model.predictor.words
-    meta, fresh = encode_file(model, args.input, args.output, args.ids, args.dtype, args.long_texts)
+    meta, fresh = encode_file(model, args.input, args.output, args.ids, args.dtype)
     seconds = time.perf_counter() - start
-    words = model.predictor.words - words_before
+    words = model.predictor.words
     if fresh == 0:
         tqdm.write(f"{args.output} was whole already: {meta.done:,} sentences.", file=sys.stderr)
-        return 0
+        return
     tqdm.write(
         f"{args.output}: {meta.done:,} vectors of width {meta.width}; encoded {fresh:,} sentences in {seconds:.1f} s: "
         f"{fresh / seconds:,.0f} sentences and {words / seconds:,.0f} words per second.",
@@ -57,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     model.predictor.report_unknown_words()
-    return 0
 
 
 def encode_file(
@@ -66,7 +60,6 @@ def encode_file(
     folder: Path,
     with_ids: bool = False,
     dtype: str = "float32",
-    long_texts: Optional[str] = None,
 ) -> tuple[CacheMeta, int]:
     """Makes or continues a cache.
 
@@ -76,7 +69,6 @@ def encode_file(
         folder: the cache.
         with_ids: the first column is the sentence's id.
         dtype: "float32" or "float16".
-        long_texts: "truncate" or "refuse"; None for what was chosen in training.
 
     Returns:
         The settings of the whole cache, and the number of sentences that were encoded now.
@@ -86,14 +78,13 @@ def encode_file(
         ValueError: if a line is blank or has no id or one that was there before, a sentence is too long and such are
             refused, the text changes meanwhile, a vector is not finite, or somebody else writes to the cache.
     """
-    refuse = model.predictor.refuses(long_texts)
     before = source.stat()
-    survey = survey_text(model, source, with_ids, refuse)
+    sha256, sentences = survey_text(model, source, with_ids)
     wanted = CacheMeta(
         fingerprint=model.fingerprint(),
-        text_sha256=survey.sha256,
+        text_sha256=sha256,
         with_ids=with_ids,
-        sentences=survey.sentences,
+        sentences=sentences,
         width=model.width,
         dtype=dtype,
         max_words=model.max_words,
@@ -101,12 +92,12 @@ def encode_file(
     with CacheWriter(folder, wanted) as writer:
         done = writer.meta.done
         left = itertools.islice(iterate_sentences(source, with_ids), done, None)
-        with tqdm(total=survey.sentences, initial=done, unit=" sentences", disable=None) as bar:
+        with tqdm(total=sentences, initial=done, unit=" sentences", disable=None) as bar:
             run = Run(left, writer.append, bar, buffer_rows(model))
-            for sentences in run:
-                words, truncated = read_words(model, sentences, refuse)
+            for buffer in run:
+                words, truncated = read_words(model, buffer)
                 _check_unchanged(source, before, folder)
-                run.write(model.encode(words), [sentence.name for sentence in sentences], truncated)
+                run.write(model.encode(words), [sentence.name for sentence in buffer], truncated)
         writer.finish()
         return writer.meta, writer.meta.done - done
 

@@ -51,14 +51,11 @@ class Explanation(NamedTuple):
     scores: list[float]
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Explains a pair; the body of ``muse-plugin match explain``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ValueError: if the model has no heads to show, or the pair or a head does not exist.
@@ -68,14 +65,13 @@ def run(args: argparse.Namespace) -> int:
     check_format(args.output, "--output")
     for path in (args.output, args.output.with_suffix(".json")):
         check_apart(path, args.input)
-    model = PairModel.load(args.path, args.data, max_words=args.max_words, cpu=args.cpu)
-    explanation = explain(model, _read_pair(args.input, args.line), args.long_texts, args.line)
+    model = PairModel.load(args.path, args.data, max_words=args.max_words, cpu=args.cpu, long_texts=args.long_texts)
+    explanation = explain(model, _read_pair(args.input, args.line), args.line)
     heads = _choose_heads(explanation, args.heads)
     draw(explanation, heads, args.output)
     with open_atomically(args.output.with_suffix(".json")) as file:
         file.write((json.dumps(_to_json(explanation), ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
     sys.stdout.write(f"written to {args.output} and {args.output.with_suffix('.json')}\n")
-    return 0
 
 
 def _read_pair(path: Path, number: int) -> list[str]:
@@ -93,13 +89,12 @@ def _read_pair(path: Path, number: int) -> list[str]:
 
 
 @torch.no_grad()
-def explain(model: PairModel, texts: Sequence[str], long_texts: Optional[str] = None, line: int = 1) -> Explanation:
+def explain(model: PairModel, texts: Sequence[str], line: int = 1) -> Explanation:
     """Reads a pair and keeps what its heads saw.
 
     Args:
         model: a head-wise match model.
         texts: the two sentences, raw.
-        long_texts: "truncate" or "refuse"; None for what was chosen in training.
         line: number of the pair, for messages.
 
     Raises:
@@ -111,12 +106,11 @@ def explain(model: PairModel, texts: Sequence[str], long_texts: Optional[str] = 
             "match explain shows heads that are compared, but this model compares none; train one with --arch "
             "head_wise_match (or one of its kin) and without --match classic."
         )
-    refuse = model.predictor.refuses(long_texts)
     modules = find_attention(net.encoder)
     layers = [net.sources.index(level) for level in net.levels]
     words, attention, vectors = [], [], []
     for text in texts:
-        (sentence,), truncated = read_words(model, [NamedSentence(line, str(line), text)], refuse)
+        (sentence,), truncated = read_words(model, [NamedSentence(line, str(line), text)])
         if truncated:
             logger.warning("only the first %d words are read of %r ...", model.max_words, text[:40])
         with record_attention([modules[layer] for layer in layers]) as weights, record_heads(net.levels) as outputs:

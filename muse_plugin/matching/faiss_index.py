@@ -5,12 +5,9 @@ inverted file with product quantisation keeps a few bytes each. The index lies i
 says which vectors it is of: one of other vectors is never used.
 """
 
-import contextlib
 import hashlib
 import json
 import math
-import os
-import uuid
 from pathlib import Path
 from typing import Any, Optional
 
@@ -20,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.matching.vector_cache import INDEX_PREFIX, VectorCache
 
 _MOST_CODE_BYTES = 256  # per vector
@@ -90,7 +88,8 @@ def load_or_build(corpus: VectorCache, memory: int, block_rows: int) -> Any:
             )
     else:
         index = _build(faiss, corpus, kind, memory, block_rows)
-        _write(faiss, index, path)
+        with open_atomically(path) as file:
+            faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
     if kind != "Flat":
         lists = faiss.extract_index_ivf(index)
         lists.nprobe = max(1, min(lists.nlist, max(16, lists.nlist // 16)))
@@ -140,20 +139,6 @@ def _read(faiss: Any, path: Path) -> Optional[Any]:
         return faiss.read_index(str(path))
     except (RuntimeError, MemoryError):  # what faiss raises for anything that is no index
         return None
-
-
-def _write(faiss: Any, index: Any, path: Path) -> None:
-    """Writes a file that appears all at once; faiss wants a name, not an open file."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        faiss.write_index(index, str(beside))
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
-        raise
 
 
 def _unit(vectors: Tensor) -> np.ndarray:

@@ -5,10 +5,9 @@ Each kind is a module with ``run``; what they share is in ``pair_model.py`` and 
 
 import argparse
 import logging
-import os
-import sys
 from types import ModuleType
 
+from muse_plugin.inference.streaming import run_until_stopped
 from muse_plugin.matching import encode, explain, score, search
 
 KINDS: dict[str, ModuleType] = {"encode": encode, "score": score, "search": search, "explain": explain}
@@ -25,14 +24,4 @@ def run(args: argparse.Namespace) -> int:
     """
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
-    work = KINDS[args.kind].run
-    try:
-        if args.kind == "score" and args.top is not None:
-            score.check_flags(args)
-            work = search.run_all
-        return int(work(args))
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        return 141
+    return run_until_stopped(lambda: KINDS[args.kind].run(args))

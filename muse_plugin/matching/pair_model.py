@@ -11,7 +11,7 @@ from torch import Tensor
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.predict import Predictor, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
-from muse_plugin.matching.vector_cache import VectorCache, check_made_by
+from muse_plugin.matching.vector_cache import VectorCache
 from muse_plugin.models.sentence_model import SentenceModel
 
 # Of two labels, the one that means that sentences belong together.
@@ -60,6 +60,7 @@ class PairModel:
         batch_size: int = 128,
         max_words: Optional[int] = None,
         cpu: bool = False,
+        long_texts: Optional[str] = None,
     ) -> "PairModel":
         """Loads a checkpoint.
 
@@ -69,6 +70,7 @@ class PairModel:
             batch_size: most sentences encoded at once.
             max_words: words read of a sentence; None for as many as in training.
             cpu: if false, a GPU is used when there is one.
+            long_texts: "truncate" or "refuse"; None for what was chosen in training.
 
         Raises:
             FileNotFoundError: if the checkpoint, a dictionary or the text settings are missing.
@@ -76,7 +78,8 @@ class PairModel:
         """
         loaded = load_sentence_model(path, data)
         encoder = fingerprint_encoder(loaded)
-        return cls(Predictor(loaded.model, loaded.task, loaded.text, batch_size, max_words, cpu), encoder)
+        options = batch_size, max_words, cpu, long_texts
+        return cls(Predictor(loaded.model, loaded.task, loaded.text, *options), encoder)
 
     @property
     def max_words(self) -> int:
@@ -95,7 +98,18 @@ class PairModel:
             ValueError: if they are of another model, not whole or damaged.
         """
         cache = VectorCache(folder)
-        check_made_by(cache, self.fingerprint(cache.meta.max_words), self.width)
+        fingerprint = self.fingerprint(cache.meta.max_words)
+        if cache.meta.fingerprint != fingerprint:
+            raise ValueError(
+                f"vectors must be of the model that reads them, but {cache.folder} was made by the encoder "
+                f"{cache.meta.fingerprint[:16]} and --path is {fingerprint[:16]}; name the checkpoint (and --data) "
+                "that made it, or encode the text again with this one."
+            )
+        if cache.width != self.width:
+            raise ValueError(
+                f"this model's vectors have width {self.width}, but those of {cache.folder} have {cache.width}; "
+                "encode the text again."
+            )
         return cache
 
     def encode(self, sentences: Sequence[Sequence[str]]) -> Tensor:
@@ -194,6 +208,10 @@ class PairModel:
             return own
         others = torch.cat([logits[..., :output], logits[..., output + 1 :]], dim=-1)
         return own - others.logsumexp(dim=-1)
+
+    def rank_pairs(self, first: Tensor, second: Tensor, output: int) -> Tensor:
+        """``rank_values`` of every one of ``first`` with every one of ``second``; shapes as of ``score_all_pairs``."""
+        return self.rank_values(self.score_all_pairs(first, second), output)
 
     def publish(self, values: Tensor) -> Tensor:
         """Turns ``rank_values`` into what is shown: probabilities, or the numbers."""

@@ -17,42 +17,43 @@ from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import clean_line, iterate_stream, open_output
 from muse_plugin.matching.match_output import format_pair
 from muse_plugin.matching.pair_model import PairModel
-from muse_plugin.matching.search import report_speed
+from muse_plugin.matching.search import Finder, read_cache, report_speed
 from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
 from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
 
 _PAIRS_TOGETHER = 1 << 16  # lines read at a time
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Scores pairs; the body of ``muse-plugin match score``.
 
     Args:
         args: the parsed flags.
 
-    Returns:
-        0.
-
     Raises:
         ValueError: if a flag, a file or a cache does not fit.
     """
-    check_flags(args)
+    _check_flags(args)
     check_streams(None, args.output)
     model = PairModel.load(args.path, args.data, cpu=args.cpu)
     output = model.choose_output(args.label) if args.all else 0
     first, second = model.open_cache(args.first), model.open_cache(args.second)
     start = time.perf_counter()
-    if args.pairs is not None:
-        with open_output(args.output) as sink:
-            count = score_file(model, first, second, args.pairs, sink, args.format, args.batch_size)
-    else:
+    if args.all and args.top is None:
         blocks = plan_blocks(args.memory, model.width, len(model.outputs))
         count = score_all(model, first, second, output, args.output, blocks)
+    else:
+        with open_output(args.output) as sink:
+            if args.pairs is not None:
+                count = score_file(model, first, second, args.pairs, sink, args.format, args.batch_size)
+            else:
+                finder = Finder(model, second, args.top, output, memory=args.memory)
+                queries = read_cache(first, finder.blocks.queries)
+                count = finder.write(queries, sink, args.format) * len(second)
     report_speed(count, time.perf_counter() - start)
-    return 0
 
 
-def check_flags(args: argparse.Namespace) -> None:
+def _check_flags(args: argparse.Namespace) -> None:
     """Checks what can be known before anything is loaded.
 
     Raises:
@@ -214,7 +215,7 @@ def score_all(
         for _, queries in first.blocks(step):
             scores = np.empty((len(queries), len(second)), dtype="<f4")
             for start, block in second.blocks(blocks.corpus):
-                values = model.rank_values(model.score_all_pairs(queries, block), output)
+                values = model.rank_pairs(queries, block, output)
                 scores[:, start : start + len(block)] = model.publish(values).numpy()
                 bar.update(values.numel())
             file.write(scores.data)

@@ -4,24 +4,22 @@ The query is the first sentence of each pair, the one from the corpus the second
 """
 
 import argparse
+import functools
 import itertools
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Optional
+from typing import Any, BinaryIO, Optional
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.files.lines import open_output
-from muse_plugin.matching.best_matches import (
-    Matches,
-    find_by_cosine,
-    match_all,
-    rank_candidates,
-)
+from muse_plugin.matching.best_matches import Matches, TopRows, best_columns
 from muse_plugin.matching.faiss_index import find_by_index, import_faiss, load_or_build
 from muse_plugin.matching.match_output import format_matches
 from muse_plugin.matching.pair_model import PairModel
@@ -32,24 +30,16 @@ from muse_plugin_command.flags.match import DEFAULT_MEMORY
 
 logger = logging.getLogger(__name__)
 
+_ABSENT = -1  # in place of a row
 _LEAST_CANDIDATES = 100
 _CANDIDATES_PER_MATCH = 10
 
 
-class NamedVectors(NamedTuple):
-    """A block of queries.
-
-    Attributes:
-        names: their ids.
-        vectors: shape (N, R).
-    """
-
-    names: list[str]
-    vectors: Tensor
-
-
 class Finder:
-    """Finds matches in one corpus.
+    """Finds matches in one corpus, with bounded memory.
+
+    Either the model scores every pair, or a cheaper first stage picks candidates for it: the cosine of the whole
+    vectors (exact, in blocks), or an approximate index (``faiss_index.py``).
 
     Args:
         model: the model.
@@ -88,22 +78,48 @@ class Finder:
 
     def find(self, queries: Tensor) -> Matches:
         """The best matches of queries, shape (Q, R), of which there are at most ``blocks.queries``."""
-        rows = self.blocks.corpus
-        with tqdm(total=len(self.corpus), desc="corpus", unit=" sentences", leave=False, disable=None) as bar:
-            if self.first_stage == "none":
-                return match_all(self.model, queries, self.corpus, self.k, self.output, rows, bar.update)
-            if self.first_stage == "faiss":
-                found = find_by_index(self.index, queries, self.candidates)
-            else:
-                device = self.model.device
-                found = find_by_cosine(queries, self.corpus, self.candidates, rows, device, bar.update)
-            return rank_candidates(self.model, queries, self.corpus, found, self.k, self.output, rows)
+        if self.first_stage == "none":
+            return self._scan(functools.partial(self.model.rank_pairs, queries, output=self.output), queries, self.k)
+        return self.rank_candidates(queries, self.find_candidates(queries))
 
-    def write(self, queries: Iterator[NamedVectors], sink: BinaryIO, form: str) -> int:
+    def find_candidates(self, queries: Tensor) -> Tensor:
+        """Rows of the largest cosines with queries, shape (Q, R): int64, (Q, up to ``candidates``), -1 for none."""
+        if self.first_stage == "faiss":
+            return find_by_index(self.index, queries, self.candidates)
+        device = self.model.device
+        unit = F.normalize(queries.to(device), dim=1)
+
+        def compare(block: Tensor) -> Tensor:
+            return (unit @ F.normalize(block.to(device), dim=1).T).cpu()
+
+        return self._scan(compare, queries, self.candidates).rows
+
+    def _scan(self, rank: Callable[[Tensor], Tensor], queries: Tensor, k: int) -> Matches:
+        """Ranks all rows by what ``rank`` makes of a block of them, shape (M, R): values of shape (Q, M)."""
+        top = TopRows(len(queries), k)
+        with tqdm(total=len(self.corpus), desc="corpus", unit=" sentences", leave=False, disable=None) as bar:
+            for start, block in self.corpus.blocks(self.blocks.corpus):
+                top.add(rank(block), start)
+                bar.update(len(block))
+        return Matches(top.values, top.rows)
+
+    def rank_candidates(self, queries: Tensor, candidates: Tensor) -> Matches:
+        """Lets the model choose among candidates of queries; shapes as of ``find_candidates``."""
+        values = torch.full(candidates.shape, -torch.inf)
+        rows = candidates.sort(dim=1).values  # in the order of the file, and of equal values the lower row first
+        for query in range(len(queries)):
+            places = (rows[query] != _ABSENT).nonzero().squeeze(1)
+            for part in places.split(self.blocks.corpus):
+                block = self.corpus.gather(rows[query, part])
+                values[query, part] = self.model.rank_pairs(queries[query : query + 1], block, self.output)[0]
+        best = best_columns(values, self.k)
+        return Matches(values.gather(1, best), rows.gather(1, best))
+
+    def write(self, queries: Iterator[tuple[list[str], Tensor]], sink: BinaryIO, form: str) -> int:
         """Writes the matches of queries in their order.
 
         Args:
-            queries: in blocks of at most ``blocks.queries``.
+            queries: ids and vectors, shape (N, R), of at most ``blocks.queries`` at a time.
             sink: where to.
             form: "tsv" or "jsonl".
 
@@ -111,15 +127,15 @@ class Finder:
             The number of queries.
         """
         count = 0
-        for block in queries:
-            matches = self.find(block.vectors)
+        for query_names, vectors in queries:
+            matches = self.find(vectors)
             scores = self.model.publish(matches.values).tolist()
-            for name, rows, row_scores in zip(block.names, matches.rows.tolist(), scores, strict=True):
-                kept = [place for place, row in enumerate(rows) if row >= 0]
+            for name, rows, row_scores in zip(query_names, matches.rows.tolist(), scores, strict=True):
+                kept = [place for place, row in enumerate(rows) if row != _ABSENT]
                 names = self.corpus.names(rows[place] for place in kept)
                 sink.write(format_matches(self.model, name, names, [row_scores[place] for place in kept], form))
             sink.flush()
-            count += len(block.names)
+            count += len(query_names)
         return count
 
 
@@ -141,14 +157,11 @@ def choose_candidates(k: int, first_stage: str, candidates: Optional[int]) -> in
     return candidates
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Searches; the body of ``muse-plugin match search``.
 
     Args:
         args: the parsed flags.
-
-    Returns:
-        0.
 
     Raises:
         ImportError: if the first stage is faiss and it is missing.
@@ -165,7 +178,7 @@ def run(args: argparse.Namespace) -> int:
         check_read_twice(args.queries, "--queries")
     else:
         _refuse_reading_flags(args)
-    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu)
+    model = PairModel.load(args.path, args.data, args.batch_size, args.max_words, args.cpu, args.long_texts)
     output = model.choose_output(args.label)
     corpus = model.open_cache(args.corpus)
     cache = None if is_text else model.open_cache(args.queries)
@@ -173,25 +186,13 @@ def run(args: argparse.Namespace) -> int:
     if cache is not None:
         queries = read_cache(cache, finder.blocks.queries)
     else:
-        queries = encode_queries(model, args.queries, args.ids, args.long_texts, finder.blocks.queries)
+        queries = encode_queries(model, args.queries, args.ids, finder.blocks.queries)
     start = time.perf_counter()
     with open_output(args.output) as sink:
         count = finder.write(queries, sink, args.format)
     if args.first_stage == "none":
         report_speed(count * len(corpus), time.perf_counter() - start)
     model.predictor.report_unknown_words()
-    return 0
-
-
-def run_all(args: argparse.Namespace) -> int:
-    """The body of ``muse-plugin match score --all --top``: a search for each sentence of the first cache.
-
-    Args:
-        args: the parsed flags of ``match score``.
-    """
-    reading = {"ids": False, "max_words": None, "long_texts": None}
-    stages = {"first_stage": "none", "candidates": None}
-    return run(argparse.Namespace(**{**vars(args), **reading, **stages, "queries": args.first, "corpus": args.second}))
 
 
 def report_speed(pairs: int, seconds: float) -> None:
@@ -207,34 +208,30 @@ def _refuse_reading_flags(args: argparse.Namespace) -> None:
         )
 
 
-def read_cache(cache: VectorCache, rows: int) -> Iterator[NamedVectors]:
-    """Yields cached vectors in blocks, with their ids."""
+def read_cache(cache: VectorCache, rows: int) -> Iterator[tuple[list[str], Tensor]]:
+    """Yields cached vectors in blocks, their ids first."""
     for start, block in cache.blocks(rows):
-        yield NamedVectors(cache.names(range(start, start + len(block))), block)
+        yield cache.names(range(start, start + len(block))), block
 
 
-def encode_queries(
-    model: PairModel, source: Path, with_ids: bool, long_texts: Optional[str], rows: int
-) -> Iterator[NamedVectors]:
-    """Yields the vectors of a file's sentences in blocks.
+def encode_queries(model: PairModel, source: Path, with_ids: bool, rows: int) -> Iterator[tuple[list[str], Tensor]]:
+    """Yields the vectors of a file's sentences in blocks, their ids first.
 
     Args:
         model: the model.
         source: one sentence per line.
         with_ids: the first column is an id.
-        long_texts: "truncate" or "refuse"; None for what was chosen in training.
         rows: most sentences of a block.
 
     Raises:
         ValueError: see ``sentences.survey_text``.
     """
-    refuse = model.predictor.refuses(long_texts)
-    survey_text(model, source, with_ids, refuse)
+    survey_text(model, source, with_ids)
     lines = iterate_sentences(source, with_ids)
     cut = 0
     while block := list(itertools.islice(lines, min(rows, buffer_rows(model)))):
-        words, truncated = read_words(model, block, refuse)
+        words, truncated = read_words(model, block)
         cut += truncated
-        yield NamedVectors([sentence.name for sentence in block], model.encode(words))
+        yield [sentence.name for sentence in block], model.encode(words)
     if cut:
         logger.warning("%d queries were longer than %d words; only those were read.", cut, model.max_words)

@@ -30,31 +30,21 @@ class NamedSentence(NamedTuple):
     text: str
 
 
-class Survey(NamedTuple):
-    """What is known of a text before anything is encoded.
-
-    Attributes:
-        sha256: of the file.
-        sentences: number of lines.
-    """
-
-    sha256: str
-    sentences: int
-
-
 def buffer_rows(model: PairModel) -> int:
     """Sentences that are held at a time."""
     return max(model.predictor.batch_size, min(_BUFFER_ROWS, _BUFFER_BYTES // (4 * model.width)))
 
 
-def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) -> Survey:
+def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, int]:
     """Checks a whole text before hours are spent on its first half.
 
     Args:
         model: the model.
         source: the file.
         with_ids: whether the first column is an id.
-        refuse: whether long sentences are refused.
+
+    Returns:
+        SHA-256 of the file, and the number of its sentences.
 
     Raises:
         ValueError: if there is no sentence, a line is blank, an id is missing or there twice, or a sentence is too long
@@ -66,6 +56,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
             digest.update(chunk)
     count = 0
     tab = False
+    refuse = model.predictor.refuses(None)
     names: dict[str, int] = {}
     for sentence in iterate_sentences(source, with_ids, warns=True):
         count += 1
@@ -75,7 +66,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
                 f"{names[sentence.name]} too."
             )
         if refuse:
-            read_words(model, [sentence], refuse, counts=False)
+            read_words(model, [sentence], counts=False)
         elif not clean_line(sentence.text):
             _refuse_blank(sentence)
         if "\t" in sentence.text and not (tab or with_ids):
@@ -86,7 +77,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool, refuse: bool) ->
             )
     if count == 0:
         raise ValueError(f"a text must have a sentence, but {source} is empty.")
-    return Survey(digest.hexdigest(), count)
+    return digest.hexdigest(), count
 
 
 def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iterator[NamedSentence]:
@@ -123,14 +114,13 @@ def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iter
 
 
 def read_words(
-    model: PairModel, sentences: Sequence[NamedSentence], refuse: bool, counts: bool = True
+    model: PairModel, sentences: Sequence[NamedSentence], counts: bool = True
 ) -> tuple[list[list[str]], int]:
     """Turns sentences into the words that the model reads.
 
     Args:
         model: the model.
         sentences: what to read.
-        refuse: whether long sentences are refused rather than cut.
         counts: whether words are counted for the report on unknown ones.
 
     Returns:
@@ -141,6 +131,7 @@ def read_words(
     """
     read = []
     truncated = 0
+    refuse = model.predictor.refuses(None)
     for sentence in sentences:
         words = model.predictor.tokenizer.split(sentence.text)
         if not words:

@@ -11,6 +11,7 @@ touched, which would count as this program's memory.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional
 
@@ -78,6 +79,11 @@ class CacheMeta:
         """Length of a vector on disk."""
         return self.width * np.dtype(self.dtype).itemsize
 
+    @property
+    def file_sizes(self) -> dict[str, int]:
+        """Bytes of the files of vectors and of ids, by their names."""
+        return {VECTORS_NAME: self.done * self.row_bytes, IDS_NAME: self.id_bytes}
+
     def find_faults(self) -> list[str]:
         """Says which numbers cannot be, in sentences without an end."""
         faults = []
@@ -120,29 +126,6 @@ def read_meta(folder: Path) -> Optional[CacheMeta]:
     return meta
 
 
-def require_meta(folder: Path) -> CacheMeta:
-    """Reads the ``meta.json`` of a cache that is there and whole.
-
-    Raises:
-        FileNotFoundError: if there is no such folder.
-        NotADirectoryError: if it is a file.
-        ValueError: if it is no cache, not whole, or not readable by this version.
-    """
-    if not folder.exists():
-        raise FileNotFoundError(f"there is no cache {folder}; make it with muse-plugin match encode --output {folder}.")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"a cache is a folder, but {folder} is a file; {_HOW}.")
-    meta = read_meta(folder)
-    if meta is None:
-        raise ValueError(f"a cache must hold {META_NAME}, but {folder} does not; {_HOW}.")
-    if not meta.whole:
-        raise ValueError(
-            f"a cache must be whole, but {folder} has {meta.done:,} of {meta.sentences:,} sentences; run the same "
-            "muse-plugin match encode again, and it goes on from there."
-        )
-    return meta
-
-
 def check_sizes(meta: CacheMeta, folder: Path) -> None:
     """Checks that the files of a whole cache are as long as its ``meta.json`` says.
 
@@ -150,7 +133,7 @@ def check_sizes(meta: CacheMeta, folder: Path) -> None:
         FileNotFoundError: if one is not there.
         ValueError: if one has another length.
     """
-    for name, size in ((VECTORS_NAME, meta.done * meta.row_bytes), (IDS_NAME, meta.id_bytes)):
+    for name, size in meta.file_sizes.items():
         path = folder / name
         if not path.is_file():
             raise FileNotFoundError(
@@ -201,14 +184,28 @@ class VectorCache:
 
     Raises:
         FileNotFoundError: if it or a file of it is not there.
+        NotADirectoryError: if it is a file.
         ValueError: if it is no cache, not whole, cut short or of another format version.
     """
 
     def __init__(self, folder: Path) -> None:
+        if not folder.exists():
+            raise FileNotFoundError(
+                f"there is no cache {folder}; make it with muse-plugin match encode --output {folder}."
+            )
+        if not folder.is_dir():
+            raise NotADirectoryError(f"a cache is a folder, but {folder} is a file; {_HOW}.")
+        meta = read_meta(folder)
+        if meta is None:
+            raise ValueError(f"a cache must hold {META_NAME}, but {folder} does not; {_HOW}.")
+        if not meta.whole:
+            raise ValueError(
+                f"a cache must be whole, but {folder} has {meta.done:,} of {meta.sentences:,} sentences; run the same "
+                "muse-plugin match encode again, and it goes on from there."
+            )
+        check_sizes(meta, folder)
         self.folder = folder
-        self.meta = require_meta(folder)
-        check_sizes(self.meta, folder)
-        self._offsets: Optional[np.ndarray] = None
+        self.meta = meta
 
     def __len__(self) -> int:
         return self.meta.done
@@ -280,8 +277,6 @@ class VectorCache:
         Raises:
             ValueError: if the file of ids is damaged.
         """
-        if self._offsets is None:
-            self._offsets = self._find_lines()
         with (self.folder / IDS_NAME).open("rb") as file:
             found = []
             for row in rows:
@@ -289,7 +284,8 @@ class VectorCache:
                 found.append(self._decode(file.read(int(self._offsets[row + 1] - self._offsets[row])), row))
         return found
 
-    def _find_lines(self) -> np.ndarray:
+    @cached_property
+    def _offsets(self) -> np.ndarray:
         """Where each id begins, and where the last one ends; 8 bytes per sentence."""
         offsets = np.zeros(len(self) + 1, dtype=np.int64)
         count = position = 0
@@ -329,32 +325,7 @@ class VectorCache:
         Raises:
             ValueError: if the file of ids is damaged.
         """
-        if self._offsets is None:
-            self._offsets = self._find_lines()  # also sees to it that no line is too long
+        _ = self._offsets  # finding them makes sure that no line is too long
         wanted = set(names)
         with (self.folder / IDS_NAME).open("rb") as file:
             return {name: row for row, line in enumerate(file) if (name := self._decode(line, row)) in wanted}
-
-
-def check_made_by(cache: VectorCache, fingerprint: str, width: int) -> None:
-    """Checks that vectors are those of a model.
-
-    Args:
-        cache: the vectors.
-        fingerprint: of the model, for ``cache.meta.max_words``.
-        width: of its vectors.
-
-    Raises:
-        ValueError: if they are of another.
-    """
-    if cache.meta.fingerprint != fingerprint:
-        raise ValueError(
-            f"vectors must be of the model that reads them, but {cache.folder} was made by the encoder "
-            f"{cache.meta.fingerprint[:16]} and --path is {fingerprint[:16]}; name the checkpoint (and --data) that "
-            "made it, or encode the text again with this one."
-        )
-    if cache.width != width:
-        raise ValueError(
-            f"this model's vectors have width {width}, but those of {cache.folder} have {cache.width}; encode the text "
-            "again."
-        )

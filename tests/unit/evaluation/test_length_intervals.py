@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
+from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.evaluation.scores import make_measures
 from muse_plugin.evaluation.significance import estimate_interval
 from muse_plugin.evaluation.text_forms import TextForms
@@ -94,7 +94,9 @@ def test_intervals_need_sources(run_evaluate, write_log):
         run_evaluate("--generation-log", log, "--length-intervals")
 
 
-def test_error_bars_are_the_intervals_of_a_single_file(tmp_path, monkeypatch):
+@pytest.fixture
+def draw(tmp_path, monkeypatch):
+    """Draws buckets and returns the error bars of each system, and the legend."""
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
     import matplotlib.figure
 
@@ -106,24 +108,44 @@ def test_error_bars_are_the_intervals_of_a_single_file(tmp_path, monkeypatch):
             drawn.append(self)
 
     monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
-    curves = [
-        Curve("A", [[30.0, None, 20.0]], [[(28.0, 33.0), None, (19.0, 24.0)]]),
-        Curve("B", [[25.0, None, 22.0]], [[(24.0, 26.0), None, (20.0, 23.0)]]),
-    ]
-    draw_length_plot(tmp_path / "a.svg", ["1-5", "6-9", ">9"], [5, 0, 2], curves, "words", "BLEU")
-    upper = drawn[0].axes[0]
-    bars = [container.lines[2][0].get_segments() for container in upper.containers]
+
+    def draw_buckets(names, *columns):
+        keys = ("low", "high", "num_sentences", "scores", "intervals_95", "versus_scores", "versus_intervals_95")
+        ranges = [(1, 5, 5), (6, 9, 0), (10, None, 2)]
+        rows = [(*about, *row) for about, row in zip(ranges, zip(*columns, strict=True), strict=True)]
+        buckets = [dict(zip(keys, row, strict=False)) for row in rows]
+        lengths = {"unit": "words", "score": "bleu", "buckets": buckets}
+        draw_length_plot(tmp_path / "a.svg", lengths, names)
+        upper = drawn[0].axes[0]
+        bars = [container.lines[2][0].get_segments() for container in upper.containers if container.has_yerr]
+        return bars, [text.get_text() for text in upper.get_legend().get_texts()]
+
+    return draw_buckets
+
+
+def test_error_bars_are_the_intervals_of_a_single_file(draw):
+    bars, legend = draw(
+        ["A", "B"],
+        [[30.0], [None], [20.0]],
+        [[(28.0, 33.0)], [None], [(19.0, 24.0)]],
+        [[25.0], [None], [22.0]],
+        [[(24.0, 26.0)], [None], [(20.0, 23.0)]],
+    )
     assert [segment[:, 1].tolist() for segment in bars[0]] == [[28.0, 33.0], [19.0, 24.0]]
     assert [segment[:, 1].tolist() for segment in bars[1]] == [[24.0, 26.0], [20.0, 23.0]]
     assert bars[0][0][0, 0] < bars[1][0][0, 0]  # side by side
-    assert [text.get_text() for text in upper.get_legend().get_texts()] == ["A (95% interval)", "B (95% interval)"]
+    assert legend == ["A (95% interval)", "B (95% interval)"]
 
 
-def test_several_files_keep_their_standard_deviation():
-    curve = Curve("A", [[30.0], [32.0]], [[(28.0, 33.0)], [(29.0, 35.0)]])
-    assert curve.label == "A (mean ± sd of 2)"
-    assert curve.find_errors(0, 31.0, 1.5) == (1.5, 1.5)
-    assert Curve("A", [[30.0]]).label == "A"
+def test_several_files_keep_their_standard_deviation(draw):
+    scores = [[30.0, 32.0], [None, None], [20.0, 20.0]]
+    bars, legend = draw(["A"], scores, [[(28.0, 33.0), (29.0, 35.0)], [None, None], [(19.0, 24.0), (19.0, 24.0)]])
+    assert legend == ["A (mean ± sd of 2)"]
+    assert bars[0][0][:, 1].tolist() == pytest.approx([31.0 - 2**0.5, 31.0 + 2**0.5])
+
+
+def test_a_single_file_without_intervals_has_no_error_bars(draw):
+    assert draw(["A"], [[30.0], [None], [20.0]]) == ([], ["A"])
 
 
 def test_sacrebleu_agrees_on_the_score_that_is_resampled(measured):

@@ -2,20 +2,25 @@ import sys
 
 import pytest
 
-from muse_plugin.evaluation.length_plot import Curve, draw_length_plot
+from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.results.figures import import_matplotlib
 
 LABELS = ["1-15", "16-30", "31-45", ">45"]
 COUNTS = [3200, 1100, 12, 0]
-CURVES = [
-    Curve("MUSE", [[35.8, 33.4, 32.1, None], [36.0, 33.0, 31.0, None]]),
-    Curve("Transformer", [[35.0, 32.7, 31.7, None], [34.8, 32.9, 29.7, None]]),
-]
+SCORES = [(35.8, 36.0), (33.4, 33.0), (32.1, 31.0), (None, None)]
+OTHERS = [(35.0, 34.8), (32.7, 32.9), (31.7, 29.7), (None, None)]
 
 
-def draw(path, curves=CURVES):
+def describe(**columns):
+    """Scores by source length as ``muse-plugin evaluate`` has them."""
+    columns = {"low": [1, 16, 31, 46], "high": [15, 30, 45, None], "num_sentences": COUNTS, **columns}
+    buckets = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return {"unit": "words", "score": "tokenized_bleu", "buckets": buckets}
+
+
+def draw(path, names=("MUSE", "Transformer"), scores=SCORES):
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    draw_length_plot(path, LABELS, COUNTS, curves, "words", "tokenised BLEU")
+    draw_length_plot(path, describe(scores=scores, versus_scores=OTHERS), names)
     return path.read_bytes()
 
 
@@ -58,13 +63,13 @@ def test_figure_has_a_line_for_each_system_and_all_counts(tmp_path, monkeypatch)
 
 
 def test_one_file_has_no_error_bars(tmp_path):
-    one = draw(tmp_path / "one.svg", [Curve("MUSE", [[35.8, 33.4, 32.1, None]])])
+    one = draw(tmp_path / "one.svg", ["MUSE"], [[35.8], [33.4], [32.1], [None]])
     assert b"mean" not in one
 
 
 def test_unknown_ending_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"--plot must end in \.png, \.pdf, \.svg, but got .*a\.jpg"):
-        draw_length_plot(tmp_path / "a.jpg", LABELS, COUNTS, CURVES, "words", "BLEU")
+        draw_length_plot(tmp_path / "a.jpg", describe(scores=SCORES), ["MUSE"])
 
 
 def test_missing_matplotlib_is_named(monkeypatch):

@@ -3,21 +3,17 @@
 import importlib.util
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import assert_close
+from tqdm import tqdm
 
 from muse_plugin.matching import search
-from muse_plugin.matching.best_matches import (
-    TopRows,
-    best_columns,
-    find_by_cosine,
-    match_all,
-    rank_candidates,
-)
+from muse_plugin.matching.best_matches import TopRows, best_columns
 from muse_plugin.matching.cache_writer import CacheWriter
 from muse_plugin.matching.faiss_index import choose_kind, index_path, load_or_build
 from muse_plugin.matching.search import Finder, choose_candidates
@@ -69,6 +65,13 @@ def brute_force(model, queries, corpus, k):
         best = sorted(range(len(corpus)), key=lambda row: -scores[row])[:k]
         found.append([(row, scores[row]) for row in best])
     return found
+
+
+def make_finder(model, corpus, k, rows, *stage):
+    """Finds by the second output of a model, with so many rows in memory at once."""
+    finder = Finder(model, corpus, k, 1, *stage)
+    finder.blocks = Blocks(len(corpus), rows)
+    return finder
 
 
 def search_words(shop, queries, corpus, *flags, name="yes_no"):
@@ -123,13 +126,14 @@ def test_fewer_sentences_than_matches_give_all_of_them(shop, make_cache, queries
 
 
 @pytest.mark.parametrize("rows", [1, 7, 40, 64])
-def test_blocks_do_not_matter(load, corpus, make_cache, queries, rows):
+def test_blocks_do_not_matter(load, corpus, make_cache, queries, rows, monkeypatch):
     model, cache = load(), VectorCache(corpus)
     vectors = VectorCache(make_cache("q", queries)).read(0, 6)
     values = model.rank_values(model.score_all_pairs(vectors, cache.read(0, 40)), 1)
-    steps = []
-    found = match_all(model, vectors, cache, 5, 1, rows, steps.append)
-    assert sum(steps) == 40
+    bars = []
+    monkeypatch.setattr(search, "tqdm", lambda **about: bars.append(tqdm(**{**about, "disable": False})) or bars[-1])
+    found = make_finder(model, cache, 5, rows).find(vectors)
+    assert [bar.n for bar in bars] == [40]
     assert found.rows.tolist() == best_columns(values, 5).tolist()
     assert_close(found.values, values.gather(1, found.rows))
 
@@ -138,10 +142,10 @@ def test_equal_sentences_come_in_the_order_of_the_corpus(load, make_cache, queri
     model = load()
     cache = VectorCache(make_cache("c", ["good film", "thin plot"] * 10))
     vectors = VectorCache(make_cache("q", queries)).read(0, 6)
-    for found in (match_all(model, vectors, cache, 10, 1, 4).rows, match_all(model, vectors, cache, 10, 1, 20).rows):
+    for found in (make_finder(model, cache, 10, rows).find(vectors).rows for rows in (4, 20)):
         for row in found.tolist():
             assert row == list(range(row[0], 20, 2))
-    ranked = rank_candidates(model, vectors, cache, torch.arange(20).flip(0).expand(6, 20), 10, 1, 4)
+    ranked = make_finder(model, cache, 10, 4).rank_candidates(vectors, torch.arange(20).flip(0).expand(6, 20))
     assert ranked.rows.tolist() == found.tolist()
 
 
@@ -161,10 +165,11 @@ def test_enough_candidates_find_what_the_model_alone_finds(shop, corpus, make_ca
 def test_candidates_are_those_of_largest_cosine_and_the_model_ranks_only_them(load, corpus, make_cache, queries, rows):
     model, cache = load(), VectorCache(corpus)
     vectors, others = VectorCache(make_cache("q", queries)).read(0, 6), cache.read(0, 40)
-    found = find_by_cosine(vectors, cache, 8, rows, torch.device("cpu"))
+    finder = make_finder(model, cache, 3, rows, "cosine", 8)
+    found = finder.find_candidates(vectors)
     cosine = torch.nn.functional.cosine_similarity(vectors.unsqueeze(1), others.unsqueeze(0), dim=-1)
     assert_close(cosine.gather(1, found), cosine.topk(8, dim=1).values)
-    ranked = rank_candidates(model, vectors, cache, found, 3, 1, rows)
+    ranked = finder.rank_candidates(vectors, found)
     values = model.rank_values(model.score_all_pairs(vectors, others), 1)
     only = torch.full_like(values, -torch.inf).scatter(1, found, values.gather(1, found))
     assert_close(ranked.values, only.topk(3, dim=1).values)
@@ -174,7 +179,7 @@ def test_candidates_are_those_of_largest_cosine_and_the_model_ranks_only_them(lo
 def test_missing_candidates_are_left_out(load, corpus, make_cache, queries):
     model, cache = load(), VectorCache(corpus)
     vectors = VectorCache(make_cache("q", queries)).read(0, 2)
-    ranked = rank_candidates(model, vectors, cache, torch.tensor([[-1, 3, -1], [-1, -1, -1]]), 2, 1, 10)
+    ranked = make_finder(model, cache, 2, 10).rank_candidates(vectors, torch.tensor([[-1, 3, -1], [-1, -1, -1]]))
     assert ranked.rows.tolist() == [[3, -1], [-1, -1]]
     assert torch.isinf(ranked.values[0, 1])
 
@@ -294,6 +299,7 @@ def test_a_compressed_index_finds_most_of_the_nearest(faiss, tmp_path):
     assert faiss.downcast_index(index).pq.M == 16
     assert index_path(cache, "IVF93,PQ16").exists()
     found = search.find_by_index(index, vectors[:20], 300)
-    exact = find_by_cosine(vectors[:20], cache, 5, 500, torch.device("cpu"))
+    model = SimpleNamespace(width=16, outputs=["1"], device=torch.device("cpu"))
+    exact = make_finder(model, cache, 5, 500, "cosine", 5).find_candidates(vectors[:20])
     hits = sum(row in found[i].tolist() for i in range(20) for row in exact[i].tolist())
     assert hits >= 90  # of 100; measured 99

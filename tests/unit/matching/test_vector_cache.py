@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from support.helpers import assert_close
 
 from muse_plugin.matching import cache_writer, vector_cache
 from muse_plugin.matching.cache_writer import CacheWriter
-from muse_plugin.matching.vector_cache import CacheMeta, VectorCache, check_made_by, read_meta, require_meta
+from muse_plugin.matching.pair_model import PairModel
+from muse_plugin.matching.vector_cache import CacheMeta, VectorCache, read_meta
 
 ROWS, WIDTH, STEP = 10, 3, 4
 
@@ -316,19 +318,23 @@ def test_what_is_no_cache_is_named(tmp_path):
         VectorCache(tmp_path)
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match=r"a cache is a folder, but .*file is a file"):
-        require_meta(tmp_path / "file")
+        VectorCache(tmp_path / "file")
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(ValueError, match="must be a JSON file, but reading it gave"):
         VectorCache(tmp_path)
 
 
 def test_vectors_of_another_model_are_refused_by_name(tmp_path):
-    cache = VectorCache(write(tmp_path / "c"))
-    check_made_by(cache, "f" * 64, WIDTH)
+    folder = write(tmp_path / "c")
+
+    def open_cache(fingerprint, width):
+        PairModel.open_cache(SimpleNamespace(fingerprint=lambda max_words: fingerprint, width=width), folder)
+
+    open_cache("f" * 64, WIDTH)
     with pytest.raises(ValueError, match=f"was made by the encoder {'f' * 16} and --path is {'a' * 16}; name the"):
-        check_made_by(cache, "a" * 64, WIDTH)
+        open_cache("a" * 64, WIDTH)
     with pytest.raises(ValueError, match=r"this model's vectors have width 4, but those of .*c have 3"):
-        check_made_by(cache, "f" * 64, 4)
+        open_cache("f" * 64, 4)
 
 
 def test_the_description_names_the_programs(tmp_path):
