@@ -1,4 +1,4 @@
-"""What stands in for fairseq's extensions: equal to slow, obvious loops, and to the compiled code where there is one."""
+"""What stands in for fairseq's extensions: equal to slow, obvious loops, and to the compiled code if it is there."""
 
 import functools
 import importlib
