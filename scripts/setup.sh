@@ -4,10 +4,12 @@
 #   bash scripts/setup.sh               into the active virtual (or conda) environment, otherwise into .venv in the repository;
 #                                       ends with `muse-plugin doctor`
 #   bash scripts/setup.sh --if-needed   the same, but silent and done in a second when everything is there
+#   bash scripts/setup.sh --dev         also what the tests need: pytest, linters, transformers, a browser's driver
 #
-# PYTHON=python3.12        the Python that .venv is made with (3.10 to 3.12; default: the first that is found)
+# PYTHON=python3.12        the Python that .venv is made with (3.10 to 3.13; default: the first that is found)
 # TORCH_SPEC="torch==2.4.1 --index-url ..."  what pip installs when there is no torch yet. An installed torch is kept.
-# Takes one and a half to four minutes on two cores the first time, most of them to compile fairseq.
+# FAIRSEQ_EXTENSIONS=1     compiles fairseq's extensions, which needs a C++ compiler and three minutes; otherwise compiled
+#                          ones are used where pip has them in its cache, and numpy stands in for them where it has not.
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -16,11 +18,14 @@ script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$muse_plugin_root
 
 if_needed=false
-case "${1:-}" in
-  "") ;;
-  --if-needed) if_needed=true ;;
-  *) echo "usage: bash scripts/setup.sh [--if-needed]" >&2; exit 2 ;;
-esac
+extras=(recipes)
+for option in "$@"; do
+  case "$option" in
+    --if-needed) if_needed=true ;;
+    --dev) extras+=(dev) ;;
+    *) echo "usage: bash scripts/setup.sh [--if-needed] [--dev]" >&2; exit 2 ;;
+  esac
+done
 
 fail() {
   printf 'setup: error: %s\n' "$*" >&2
@@ -42,24 +47,24 @@ run_logged() {
   "$@" >>"$log" 2>&1
 }
 
-is_usable_python() { # 3.10 to 3.12, able to make virtual environments
-  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
+is_usable_python() { # 3.10 to 3.13, able to make virtual environments
+  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
 }
 
 find_python() {
   local candidate
   if [[ -n "${PYTHON:-}" ]]; then
-    is_usable_python "$PYTHON" || fail "PYTHON must be Python 3.10 to 3.12 with venv and ensurepip, but $PYTHON is not."
+    is_usable_python "$PYTHON" || fail "PYTHON must be Python 3.10 to 3.13 with venv and ensurepip, but $PYTHON is not."
     printf '%s\n' "$PYTHON"
     return
   fi
-  for candidate in python3 python python3.12 python3.11 python3.10; do
+  for candidate in python3 python python3.13 python3.12 python3.11 python3.10; do
     if is_usable_python "$candidate"; then
       printf '%s\n' "$candidate"
       return
     fi
   done
-  fail "no Python 3.10 to 3.12 with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
+  fail "no Python 3.10 to 3.13 with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
 }
 
 make_environment() {
@@ -103,26 +108,19 @@ install_torch() {
 
 install_fairseq() {
   local options=("${pip[@]}" --no-deps --no-build-isolation)
-  local no_ninja=$prefix/muse-plugin-no-ninja
   local fairseq
   fairseq=$("$python" "$inspect" fairseq)
-  if "$python" -m pip show -q "${fairseq%%==*}" >/dev/null 2>&1 && ! "$python" "$inspect" has-compiled-fairseq; then
-    options+=(--force-reinstall --no-cache-dir) # it was built without the extensions that make batches
+  # READTHEDOCS and CUDA_HOME decide what fairseq's setup compiles: nothing, or parts that need a CUDA compiler.
+  if [[ "${FAIRSEQ_EXTENSIONS:-}" != 1 ]]; then
+    step "installing fairseq" env -u CUDA_HOME READTHEDOCS=1 "${options[@]}" "$fairseq"
+  elif ! "$python" "$inspect" has-compiled-fairseq 2>/dev/null; then
+    # Not from pip's cache: that may hold it without extensions.
+    step "compiling fairseq (about three minutes)" \
+      env -u CUDA_HOME -u READTHEDOCS "${options[@]}" --force-reinstall --no-cache-dir "$fairseq"
+    "$python" "$inspect" has-compiled-fairseq ||
+      fail "fairseq was installed without its compiled extensions; install a C++ compiler and Python's headers (Debian: build-essential python3-dev), or leave FAIRSEQ_EXTENSIONS unset; see $log"
   fi
-  # Half the time is the compiler's, for parts that translation never uses: -O1 and two extensions at once take 1.5 minutes
-  # instead of 3.5 on two cores. The extensions that make batches set -O3 themselves, after CFLAGS.
-  # READTHEDOCS and CUDA_HOME change what fairseq's setup builds. Extensions that are built at once would overwrite each other's
-  # build.ninja, so torch finds a ninja that fails and calls the compiler itself; a ccache it would prepend again and again.
-  printf '[build_ext]\nparallel = 4\n' >"$prefix/muse-plugin-build.cfg"
-  mkdir -p "$no_ninja"
-  printf '#!/bin/sh\nexit 1\n' >"$no_ninja/ninja"
-  chmod +x "$no_ninja/ninja"
-  step "installing fairseq (compiles for one to four minutes unless pip has done so before)" \
-    env -u READTHEDOCS -u CUDA_HOME DIST_EXTRA_CONFIG="$prefix/muse-plugin-build.cfg" \
-    PATH="$no_ninja:$PATH" TORCH_NO_COMPILER_WRAPPER=1 CFLAGS="${CFLAGS:-} -O1" CXXFLAGS="${CXXFLAGS:-} -O1" \
-    "${options[@]}" "$fairseq"
-  "$python" "$inspect" has-compiled-fairseq ||
-    fail "fairseq was installed without its compiled extensions; install a C++ compiler and Python's headers (Debian: build-essential python3-dev) and run this again; see $log"
+  "$python" "$inspect" place-stand-ins
 }
 
 prefix=$(find_environment)
@@ -133,7 +131,7 @@ python=$prefix/bin/python
 inspect=$script/inspect_installation.py
 
 is_current() {
-  [[ -x "$python" && ! -e "$unfinished" ]] && "$python" "$inspect" is-current "$stamp" 2>/dev/null
+  [[ -x "$python" && ! -e "$unfinished" ]] && "$python" "$inspect" is-current "$stamp" "${extras[@]}" 2>/dev/null
 }
 
 if is_current; then
@@ -143,8 +141,8 @@ if is_current; then
 else
   make_environment
   : >"$log"
-  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' ||
-    fail "Python 3.10 to 3.12 is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
+  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
+    fail "Python 3.10 to 3.13 is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
   if [[ -e "$unfinished" ]]; then
     printf 'an earlier run was interrupted; going on ...\n'
     "$python" "$inspect" forget-damaged
@@ -158,13 +156,15 @@ else
   constraints=$prefix/muse-plugin-constraints.txt
   "$python" -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' >"$constraints"
   step "installing build tools" "${pip[@]}" -c "$constraints" "setuptools>=64,<81" wheel setuptools_scm
-  step "installing muse_plugin" "${pip[@]}" --no-deps --no-build-isolation -e "$root"
-  # Its setup.py fetches a setuptools_scm without what that needs, unless there is one.
-  step "installing seqeval" "${pip[@]}" --no-deps --no-build-isolation "seqeval>=1.2"
+  READTHEDOCS=1 step "installing muse_plugin" "${pip[@]}" --no-deps --no-build-isolation -e "$root"
   requirements=$prefix/muse-plugin-requirements.txt
-  "$python" "$inspect" requirements >"$requirements"
+  "$python" "$inspect" requirements "${extras[@]}" >"$requirements"
   step "installing what fairseq and muse_plugin need" \
     "${pip[@]}" -c "$constraints" -r "$script/requirements-fairseq.txt" -r "$requirements"
+  # Its setup.py fetches a setuptools_scm without what that needs, unless there is one.
+  printf 'installing seqeval ...\n'
+  run_logged "${pip[@]}" --no-deps --no-build-isolation "seqeval>=1.2" ||
+    printf 'seqeval could not be installed (see %s): taggers are not measured by entities, all else works\n' "$log"
   install_fairseq
   "$python" "$inspect" mark-current "$stamp"
   rm -f "$unfinished"

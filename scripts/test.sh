@@ -8,7 +8,7 @@
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
-bash "$script/setup.sh" --if-needed
+bash "$script/setup.sh" --if-needed --dev
 # shellcheck source=scripts/environment.sh
 . "$script/environment.sh"
 enter_environment

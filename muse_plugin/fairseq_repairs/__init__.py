@@ -22,6 +22,7 @@ from muse_plugin.fairseq_repairs import (
     length_buckets,
     linked_user_dir,
     literal_settings,
+    missing_extensions,
     misspelt_flags,
     rdrop_validation,
     repeated_ngrams,
@@ -31,6 +32,7 @@ from muse_plugin.fairseq_repairs import (
 from muse_plugin.fairseq_repairs.repair import Repair
 
 REPAIRS: tuple[Repair, ...] = (
+    missing_extensions.REPAIR,
     last_batch.REPAIR,
     bf16_without_tpu.REPAIR,
     fp16_without_gpu.REPAIR,

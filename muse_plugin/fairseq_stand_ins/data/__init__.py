@@ -1,0 +1,1 @@
+"""Stand-ins for the extensions in ``fairseq/data``."""

@@ -1,0 +1,73 @@
+"""fairseq as a machine without a compiler has it: the commands work, with the plugin and without."""
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from support.helpers import REPOSITORY, run_command, run_python
+
+TRAIN_AND_GENERATE = """
+import sys
+from pathlib import Path
+from support.fairseq_commands import generate, make_data, run, train
+folder = Path(sys.argv[1])
+data = make_data(folder, {"train": 30, "valid": 13, "test": 21})
+train(data, folder / "run", "muse_tiny", "--max-update", 2, "--task", "translation")
+log = run("generate", data, "--user-dir", sys.argv[2], "--path", folder / "run" / "checkpoint_last.pt", "--cpu")
+print(log)
+import fairseq.data.data_utils_fast as batching
+print("batches by", batching.__file__)
+"""
+BATCH = """
+import sys
+import numpy as np
+from fairseq.data import data_utils
+print([batch.tolist() for batch in data_utils.batch_by_size(np.arange(6), None, np.array([1, 2, 2, 3, 5, 9]), 10)])
+assert not any(name.startswith("muse_plugin") for name in sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def uncompiled(tmp_path_factory):
+    """A folder with fairseq, its files linked, without extensions; returns the environment that sees it first."""
+    installed = Path(importlib.util.find_spec("fairseq").origin).parent
+    library = tmp_path_factory.mktemp("library")
+
+    def skip(folder, names):
+        stand_ins = {"libbleu.py", "data_utils_fast.py", "token_block_utils_fast.py"}
+        return [name for name in names if name.endswith((".so", ".pyd")) or name in stand_ins]
+
+    shutil.copytree(installed, library / "fairseq", copy_function=os.symlink, ignore=skip)
+    programs = tmp_path_factory.mktemp("programs")  # no compiler is found
+    search = os.pathsep.join(map(str, (library, REPOSITORY, REPOSITORY / "tests")))
+    return {**os.environ, "PYTHONPATH": search, "PATH": str(programs), "CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_a_model_is_trained_and_scored_without_extensions(uncompiled, tmp_path):
+    done = run_python(TRAIN_AND_GENERATE, str(tmp_path), str(REPOSITORY / "muse_plugin"), env=uncompiled, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^H-\d+\t", done.stdout, flags=re.MULTILINE)) == 21
+    assert re.search(r"BLEU4 = \d+\.\d\d, ", done.stdout)
+    assert str(Path("fairseq_stand_ins", "data", "data_utils_fast.py")) in done.stdout
+
+
+def test_copies_of_the_stand_ins_serve_commands_without_the_plugin(uncompiled, tmp_path):
+    done = run_python(BATCH, env=uncompiled, cwd=tmp_path)
+    assert "Please build Cython components" in done.stderr
+    inspect = REPOSITORY / "scripts" / "inspect_installation.py"
+    done = run_command([sys.executable, str(inspect), "place-stand-ins"], env=uncompiled, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run_python(BATCH, env=uncompiled, cwd=tmp_path)
+    assert done.stdout == "[[0, 1, 2], [3, 4], [5]]\n", done.stderr
+    (tmp_path / "text").write_text("a b c\n")
+    score = (
+        "import sys; sys.argv[1:] = ['-s', 'text', '-r', 'text']; from fairseq_cli.score import cli_main; cli_main()"
+    )
+    done = run_python(score, env=uncompiled, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("fairseq's own BLEU needs its compiled extension libbleu")
+    assert "Traceback" not in done.stderr
