@@ -16,6 +16,11 @@ _BLEU = "libbleu"
 _NO_WORD = -1  # in a reference, in place of an unknown word: matches nothing
 
 
+def find_uncompiled() -> list[str]:
+    """Names the extensions that the commands of fairseq use and that are not there as compiled code."""
+    return [name for name in (*_BATCHING, _BLEU) if not is_compiled(name)]
+
+
 def is_compiled(extension: str) -> bool:
     """Whether an extension of fairseq, such as ``data.data_utils_fast``, is there as compiled code."""
     found = importlib.util.find_spec(f"fairseq.{extension}")
@@ -23,10 +28,10 @@ def is_compiled(extension: str) -> bool:
 
 
 def _apply() -> None:
-    for name in _BATCHING:
-        if not is_compiled(name):
-            sys.modules[f"fairseq.{name}"] = importlib.import_module(f"muse_plugin.fairseq_stand_ins.{name}")
-    if not is_compiled(_BLEU):
+    uncompiled = find_uncompiled()
+    for name in set(_BATCHING).intersection(uncompiled):
+        sys.modules[f"fairseq.{name}"] = importlib.import_module(f"muse_plugin.fairseq_stand_ins.{name}")
+    if _BLEU in uncompiled:
         bleu.Scorer.__init__ = _begin
         bleu.Scorer.reset = _reset
         bleu.Scorer.add = _add
@@ -83,5 +88,5 @@ REPAIR = Repair(
     why="without a C++ compiler fairseq is installed without its extensions: no sentences are gathered into batches, "
     "and fairseq-generate computes no BLEU",
     remedy=_apply,
-    concerns=lambda: not all(map(is_compiled, (*_BATCHING, _BLEU))),
+    concerns=lambda: bool(find_uncompiled()),
 )
