@@ -32,7 +32,7 @@ from muse_plugin.pretrained.word_vectors import read_word_vectors, write_word_ve
 from muse_plugin.text.data_record import DataRecord
 from muse_plugin.text.text_settings import save_texts
 from muse_plugin.text.tokenizer import Tokenizer
-from muse_plugin.text.word_pieces import VOCABULARY_NAME, read_vocabulary
+from muse_plugin.text.word_pieces import VOCABULARY_NAME, parse_vocabulary
 
 
 def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
@@ -156,7 +156,7 @@ class Preparation:
         if self.earlier:
             return load_dictionary(self.args.dict_from / "input0" / "dict.txt")
         if self.args.bert_dir:
-            return build_piece_dictionary(read_vocabulary(self.args.bert_dir / VOCABULARY_NAME))
+            return build_piece_dictionary(parse_vocabulary(self.tokenizer.content, str(self.args.bert_dir)))
         if self.args.dictionary:
             return load_dictionary(self.args.dictionary, "--dictionary")
         counted = splits if self.args.vocabulary_from == "all" else splits[:1]

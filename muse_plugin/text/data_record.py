@@ -1,15 +1,11 @@
 """The record of a data set of sentences: what is in it and how it was made."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Union
 
 from muse_plugin.files.json_objects import Kind, find_faults
 
-RECORD_KINDS: dict[str, Kind] = {
-    **{"numbers": bool, "tags": bool, "pair": bool, "characters": bool, "format": str},
-    **{"splits": dict, "vocabulary": dict, "arguments": dict},
-}
 _SPLIT_KINDS: dict[str, Kind] = {"sentences": int, "words": int, "file": str}
 _VOCABULARY_KINDS: dict[str, Kind] = {"threshold": int, "size": int, "from": str}
 
@@ -39,6 +35,11 @@ class DataRecord:
     splits: Mapping[str, Mapping[str, Union[int, str]]] = field(default_factory=dict)
     vocabulary: Mapping[str, Union[int, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+RECORD_KINDS: dict[str, Any] = {
+    entry.name: entry.type if entry.type in (bool, str) else dict for entry in fields(DataRecord)
+}
 
 
 def find_inner_faults(record: Mapping[str, Any], prefix: str) -> list[str]:

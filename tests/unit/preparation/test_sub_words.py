@@ -89,6 +89,23 @@ def test_raw_text_is_treated_as_by_the_pipeline_of_a_translation_model(tmp_path,
         assert known.string(found) == expected
 
 
+def test_pieces_of_sentencepiece_are_those_of_the_pipeline_of_a_translation_model(tmp_path, write, prepare):
+    english = ["It's the “lower” end.", "A & B aren't <s> 2 : 30.", "Mr. Low sees e-mail @ home"] * 2
+    pipeline = TextPipeline.learn("en", "de", english, english, 40, True, "sentencepiece", "none")
+    pipeline.save(tmp_path / "model")
+    train = write("t.tsv", "".join(f"{i % 2}\t{line}\n" for i, line in enumerate(english)))
+    prepare("--train", train, "--lower-case", "--sentencepiece-model", tmp_path / "model" / "sentencepiece.model")
+    (tmp_path / "model" / "sentencepiece.model").unlink()
+    tokenizer = Tokenizer.load(load_text_settings(tmp_path / "data")[0])
+    known = Dictionary.load(str(tmp_path / "data" / "input0" / "dict.txt"))
+    for line, found in zip(english, ids(tmp_path / "data" / "input0"), strict=True):
+        assert " ".join(tokenizer.split(line)) == pipeline.encode_source(line) == known.string(found)
+    prepare("--train", train, output="words")
+    flags = ("--sentencepiece-model", tmp_path / "data" / "sentencepiece.model", "--dict-from", tmp_path / "words")
+    with pytest.raises(ValueError, match=r"alike, .* \(subwords is none there and sentencepiece here\); use the same"):
+        prepare("--train", train, *flags, output="other")
+
+
 def test_text_of_the_multi30k_recipe_gets_the_pieces_of_subword_nmt(tmp_path, write, prepare):
     """Words that are escaped already stay what they are."""
     source = REPOSITORY.parent / "shared" / "data" / "multi30k" / "test_2016_flickr.lc.norm.tok.en"
@@ -125,6 +142,26 @@ def test_an_earlier_output_must_have_the_same_sub_words(tmp_path, write, prepare
     [
         (["--bpe-codes", "gone"], FileNotFoundError, r"--bpe-codes must name a file, but gone does not exist"),
         (["--bpe-codes", "bad"], ValueError, r"bad must start with the line '#version: 0.2', but got 'l o'"),
+        (
+            ["--sentencepiece-model", "gone"],
+            FileNotFoundError,
+            r"--sentencepiece-model must name a file, but gone does",
+        ),
+        (
+            ["--sentencepiece-model", "bad"],
+            ValueError,
+            r"bad must be a model of SentencePiece, but its 11 bytes are none",
+        ),
+        (
+            ["--sentencepiece-model", "bad", "--bpe-codes", "codes"],
+            ValueError,
+            r"words are cut in one way, but got --bpe",
+        ),
+        (
+            ["--sentencepiece-model", "bad", "--format", "conll"],
+            ValueError,
+            r"--sentencepiece-model needs one label for",
+        ),
         (["--dictionary", "gone"], FileNotFoundError, r"--dictionary must name a dictionary of fairseq, but .*gone"),
         (["--dictionary", "bad"], ValueError, r"bad must be a dictionary of fairseq, but reading it gave"),
         (["--dictionary", "good", "--threshold", "2"], ValueError, r"nothing is counted, but got --threshold; drop"),
