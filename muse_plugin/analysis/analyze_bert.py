@@ -6,6 +6,7 @@ alone between [CLS] and [SEP].
 
 import argparse
 import itertools
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from muse_plugin.analysis import attention_map, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
-from muse_plugin.analysis.report import check_output, write_results
+from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.files.lines import iterate_stream
 from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
@@ -93,6 +94,7 @@ def run(args: argparse.Namespace) -> None:
         **describe_run(),
     }
     write_results(args.output, f"Analysis of {args.name}", results, {}, record)
+    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
 
 
 def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> list[list[str]]:

@@ -6,6 +6,7 @@ One pass over the sentences feeds every analysis of encoders and decoders that t
 
 import argparse
 import logging
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
@@ -33,7 +34,7 @@ from muse_plugin.analysis.attended_words import WordSettings
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, KernelObserver, MapObserver, read_corpus
 from muse_plugin.analysis.pooled_attention import find_pooling, read_document, read_pooling
-from muse_plugin.analysis.report import check_output, write_results
+from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_positive
@@ -101,6 +102,9 @@ def run(args: argparse.Namespace) -> None:
     }
     title = " and ".join(analyzed.name for analyzed in models)
     write_results(args.output, f"Analysis of {title}", results, missing, record)
+    for name, reason in missing.items():
+        sys.stdout.write(f"{name} does not apply: {reason}\n")
+    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
 
 
 def parse_only(text: Optional[str]) -> list[str]:

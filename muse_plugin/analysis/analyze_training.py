@@ -4,12 +4,13 @@
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from muse_plugin.analysis.drawing import add_legend, label, open_grid
-from muse_plugin.analysis.report import check_output, write_results
+from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.analysis.training_log import EPOCH, INNER, LABELS, TrainingRow, read_run
 from muse_plugin.results.figures import COLORS, MARKERS
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> None:
         "Markers with dashes: validation. The x axis counts updates. Losses are in bits, as fairseq logs them."
     )
     write_results(args.output, "Training", [Result("training", "Training", text, rows, draw)], {}, record)
+    sys.stdout.write(f"1 figure with its numbers written; open {args.output / REPORT_NAME}\n")
 
 
 def name_runs(paths: Sequence[Path]) -> list[str]:

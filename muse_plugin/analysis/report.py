@@ -6,7 +6,6 @@ import html
 import io
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ def check_output(folder: Path) -> None:
 def write_results(
     folder: Path, title: str, results: Sequence[Result], missing: dict[str, str], record: dict[str, Any]
 ) -> None:
-    """Writes everything, the report last, and says so on standard output.
+    """Writes everything; the report comes last.
 
     Args:
         folder: made if it does not exist; files of the same names are replaced.
@@ -68,10 +67,6 @@ def write_results(
     _write(folder / NUMBERS_NAME, text + "\n")
     pictures = {result.name: (folder / f"{result.name}.png").read_bytes() for result in results}
     _write(folder / REPORT_NAME, format_report(title, results, missing, record, pictures))
-    for name, reason in missing.items():
-        sys.stdout.write(f"{name} does not apply: {reason}\n")
-    count = "1 figure with its" if len(results) == 1 else f"{len(results)} figures with their"
-    sys.stdout.write(f"{count} numbers written; open {folder / REPORT_NAME}\n")
 
 
 def _write(path: Path, text: str) -> None:

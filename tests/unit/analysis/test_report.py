@@ -72,7 +72,7 @@ def test_numbers_are_json_that_everybody_reads(tmp_path):
 def test_large_tables_are_in_their_csv_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "_MOST_ROWS_IN_JSON", 2)
     monkeypatch.setattr(report, "_MOST_ROWS_IN_REPORT", 2)
-    write_results(tmp_path, "Title", [make_result(), make_result(ROWS[:2], "few")], {}, {})
+    write_results(tmp_path, "Title", [make_result(), make_result(ROWS[:2], "few")], [], {})
     found = json.loads((tmp_path / "numbers.json").read_text())["results"]
     assert found["words"]["rows_are_in"] == "words.csv"
     assert "rows" not in found["words"]
