@@ -3,6 +3,13 @@
 from collections.abc import Sequence
 from typing import Any, Optional, Protocol, runtime_checkable
 
+# The criterion of each kind of prediction.
+CRITERIONS = {
+    "label": "muse_sentence_classification",
+    "number": "muse_sentence_regression",
+    "tags": "muse_sequence_tagging",
+}
+
 
 @runtime_checkable
 class TaskOfSentences(Protocol):

@@ -7,14 +7,8 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
-from muse_plugin.contracts.sentences import TaskOfSentences
+from muse_plugin.contracts.sentences import CRITERIONS, TaskOfSentences
 from muse_plugin.criterions.class_counts import log_share, log_sums
-
-_CRITERIONS = {
-    "label": "muse_sentence_classification",
-    "number": "muse_sentence_regression",
-    "tags": "muse_sequence_tagging",
-}
 
 
 class SentenceCriterion(FairseqCriterion):
@@ -33,9 +27,9 @@ class SentenceCriterion(FairseqCriterion):
         super().__init__(task)
         have = task.predicts if isinstance(task, TaskOfSentences) else None
         if have != self.predicts:
-            wanted = _CRITERIONS.get(str(have))
+            wanted = CRITERIONS.get(str(have))
             raise ValueError(
-                f"--criterion {_CRITERIONS[self.predicts]} is for tasks that predict a {self.predicts.rstrip('s')}, "
+                f"--criterion {CRITERIONS[self.predicts]} is for tasks that predict a {self.predicts.rstrip('s')}, "
                 f"but this one predicts {have or 'none'}; use "
                 + (f"--criterion {wanted}." if wanted else "it with --task muse_sentence_classification and its kin.")
             )

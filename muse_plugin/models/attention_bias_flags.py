@@ -29,6 +29,17 @@ BIASES = {
     "decoder": ("multi-scale", "distance"),
 }
 _DIRECTIONS = ("forward", "backward", "bidirectional-split")
+# The biases that read a flag, by the end of its name.
+_READERS: dict[str, tuple[str, ...]] = {
+    "attention_bias_layers": BIASES["encoder"],
+    "attention_scales": ("multi-scale",),
+    "attention_scale_alpha": ("multi-scale",),
+    "attention_scale_heads": ("multi-scale",),
+    "attention_scale_radii": ("multi-scale",),
+    "attention_diagonal": _DIRECTIONS,
+    "distance_slopes": ("distance",),
+    "distance_alpha": ("distance",),
+}
 DISTANCE_SLOPES = ("fixed", "geometric", "learned")
 _NUMBERS_HELP = "comma-separated and counted from 0 (default: all)"
 _SCALES_HELP = "scales of multi-scale, from the smallest to the largest, as widths of windows in tokens"
@@ -161,6 +172,12 @@ def bias_faults(cfg: Any) -> list[str]:
     """What is wrong with ``--encoder-attention-bias`` and its kin, in at most one sentence."""
     countable = min(cfg.encoder_layers, cfg.encoder_attention_heads) > 0
     return fault_of(plan_biases, cfg, "encoder") if countable else []
+
+
+def find_idle_bias_flags(cfg: Any, side: str) -> list[str]:
+    """Names of the flags of one side, by their flat names, that none of the chosen biases reads."""
+    kinds = set(parse_biases(getattr(cfg, f"{side}_attention_bias"), side))
+    return [f"{side}_{name}" for name, readers in _READERS.items() if kinds.isdisjoint(readers)]
 
 
 def parse_biases(text: str, side: str) -> list[str]:

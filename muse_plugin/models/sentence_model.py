@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import find_wrong_values, naming
 from muse_plugin.contracts.sentences import check_sentence_task
+from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, find_idle_bias_flags
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import POOLING_FLAGS, find_without_effect
 from muse_plugin.models.sentence_embedder import build_embedder
@@ -180,7 +181,12 @@ class SentenceModel(BaseFairseqModel):
         if not task.loads_checkpoint:
             where = "on a tagger, which does not pool" if tags else f"with --pooling {flat.pooling}"
             idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
-            for sentence in find_without_effect(flat, cls.config_class, idle, where):
+            sentences = find_without_effect(flat, cls.config_class, idle, where)
+            if issubclass(cls.config_class, EncoderAttentionBiasFlags):
+                where = f"with --encoder-attention-bias {flat.encoder_attention_bias}"
+                idle = find_idle_bias_flags(flat, "encoder")
+                sentences += find_without_effect(flat, cls.config_class, idle, where)
+            for sentence in sentences:
                 logger.warning(sentence)
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)
 

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 ADDRESS = "127.0.0.1"
 MAX_BODY = 1 << 16  # bytes of a request
 _MOST_DISCARDED = 1 << 20  # bytes that are still read of a refused request
+_LONGEST_NUMBER = 18  # digits of a length; Python refuses to read thousands
 _LONGEST_DISCARD = 1.0  # seconds that they may take
 _LONGEST_WAIT = 60  # seconds for the translation before
 _SLOWEST_REQUEST = 30  # seconds without a byte
@@ -81,6 +82,7 @@ class ViewServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 512  # connections that wait until they are accepted; the system's own limit may be lower
     inspector: "Inspector"
 
     def __init__(self, port: int) -> None:
@@ -243,7 +245,9 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if not lengths:
             return 0
-        return int(lengths[0]) if len(lengths) == 1 and lengths[0].isascii() and lengths[0].isdecimal() else None
+        digits = lengths[0]
+        is_valid = len(lengths) == 1 and len(digits) <= _LONGEST_NUMBER and digits.isascii() and digits.isdecimal()
+        return int(digits) if is_valid else None
 
     def _refuse(self, status: HTTPStatus, sentence: str) -> None:
         self._send(status, _make_json({"error": sentence}))

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import FairseqTask
 from omegaconf import MISSING, DictConfig, open_dict
 
 from muse_plugin.contracts.flag import flag
-from muse_plugin.contracts.sentences import ModelOfSentences
+from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
 
@@ -200,7 +201,17 @@ class SentenceTask(FairseqTask):
         return SentenceDataset(columns, self.dictionary.pad(), padding)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Builds the model; what it needs is read from files only if there is no checkpoint that has it."""
+        """Builds the model; what it needs is read from files only if there is no checkpoint that has it.
+
+        Raises:
+            ValueError: if it is a model that writes sentences.
+        """
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        if issubclass(ARCH_MODEL_REGISTRY.get(name, object), (FairseqEncoderDecoderModel, FairseqLanguageModel)):
+            raise ValueError(
+                f"this task needs a model of sentences, but --arch {name} writes sentences, as translation does; use "
+                "one such as --arch sentence_transformer, or --task translation."
+            )
         self.loads_checkpoint = from_checkpoint
         model = super().build_model(cfg, from_checkpoint)
         self.has_heads = isinstance(model, ModelOfSentences) and model.has_heads
@@ -208,6 +219,20 @@ class SentenceTask(FairseqTask):
             for name, value in model.remembered.items() if isinstance(model, ModelOfSentences) else ():
                 setattr(cfg, name, value)
         return model
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Builds the loss.
+
+        Raises:
+            ValueError: if it is one of fairseq's, such as the one that it takes where none is named.
+        """
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if type(criterion).__module__.startswith("fairseq."):
+            raise ValueError(
+                f"this task needs a criterion for what it predicts, but got --criterion {cfg._name}, which fairseq "
+                f"takes where none is named; give --criterion {CRITERIONS[self.predicts]}."
+            )
+        return criterion
 
     def get_batch_iterator(self, dataset: Any, max_tokens: Optional[int] = None, *rest: Any, **named: Any) -> Any:
         """Makes the batches of a split; arguments as of ``FairseqTask.get_batch_iterator``.

@@ -433,3 +433,21 @@ def test_level_set_by_fairseq_is_taken_back_and_one_set_by_the_user_is_kept(root
     monkeypatch.setenv("LOGLEVEL", "debug")
     assert not configure(level=logging.DEBUG)
     assert root_logger.level == logging.DEBUG
+
+
+# ---- --user-dir ------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_of_user_dirs_is_one_sentence(tmp_path, monkeypatch):
+    sentence = (
+        "--user-dir must name one folder, but got a,b; write 'import muse_plugin' in the __init__.py of your own "
+        "plugin and name that."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+        utils.import_user_module(SimpleNamespace(user_dir="a,b"))
+    folder = tmp_path / "my,plugin_of_this_test"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import muse_plugin\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    utils.import_user_module(SimpleNamespace(user_dir=str(folder)))
+    assert sys.modules.pop(folder.name).muse_plugin

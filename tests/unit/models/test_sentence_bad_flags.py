@@ -193,3 +193,33 @@ def test_a_missing_package_is_named_with_its_flag(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchcrf", None)
     with pytest.raises(ImportError, match=r"^--crf: a conditional random field needs the package pytorch-crf"):
         build("sentence_bigru", make_task("tags", outputs=4), crf=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "flags", "words"),
+    [
+        (
+            "sentence_transformer",
+            {"encoder_attention_scales": "1,3"},
+            ["--encoder-attention-scales has no effect with --encoder-attention-bias none, but got 1,3"],
+        ),
+        (
+            "sentence_muse",
+            {"encoder_attention_bias": "distance", "encoder_attention_scale_alpha": 0.1, "encoder_distance_alpha": 2.0},
+            ["--encoder-attention-scale-alpha has no effect with --encoder-attention-bias distance, but got 0.1"],
+        ),
+        (
+            "multi_scale_transformer",
+            {"encoder_distance_slopes": "learned", "encoder_attention_diagonal": "kept"},
+            [
+                "--encoder-attention-diagonal has no effect with --encoder-attention-bias multi-scale, but got kept",
+                "--encoder-distance-slopes has no effect with --encoder-attention-bias multi-scale, but got learned",
+            ],
+        ),
+        ("sentence_transformer", {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "1,3"}, []),
+        ("sentence_transformer", {"encoder_attention_bias": "distance", "encoder_attention_bias_layers": "0"}, []),
+    ],
+)
+def test_flags_of_a_bias_that_is_not_chosen_are_named(model, flags, words, caplog):
+    build(model, **flags)
+    assert caplog.messages == [f"{sentence}; drop it." for sentence in words]

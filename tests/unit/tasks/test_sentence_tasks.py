@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from argparse import Namespace
 from itertools import chain
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
+from omegaconf import OmegaConf
 from support.helpers import assert_close
 from support.sentence_models import dictionary_of, spell, write_column, write_data
 
@@ -531,3 +533,38 @@ def test_raises_error_when_a_limit_is_out_of_range(single):
         classify(single, max_words=0)
     with raises("--numbers must be at least 0, but got -1; 0 is for labels."):
         classify(single, numbers=-1)
+
+
+# ---- models and criterions that do not fit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["muse_tiny", "plain_transformer", "transformer", "lstm", "transformer_lm"])
+def test_raises_error_when_the_model_translates(single, arch):
+    sentence = (
+        f"this task needs a model of sentences, but --arch {arch} writes sentences, as translation does; use one such "
+        "as --arch sentence_transformer, or --task translation."
+    )
+    with raises(sentence):
+        classify(single).build_model(Namespace(arch=arch))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "flags", "wanted"),
+    [
+        ("cross_entropy", {"sentence_avg": False}, {}, "muse_sentence_classification"),
+        ("cross_entropy", {"sentence_avg": False}, {"numbers": 1}, "muse_sentence_regression"),
+        ("sentence_prediction", {}, {}, "muse_sentence_classification"),
+    ],
+)
+def test_raises_error_when_the_criterion_is_fairseqs(single, name, settings, flags, wanted):
+    sentence = (
+        f"this task needs a criterion for what it predicts, but got --criterion {name}, which fairseq takes where none "
+        f"is named; give --criterion {wanted}."
+    )
+    with raises(sentence):
+        classify(single, **flags).build_criterion(OmegaConf.create({"_name": name, **settings}))
+
+
+def test_the_criterion_of_the_task_is_taken(single):
+    built = classify(single).build_criterion(OmegaConf.create({"_name": "muse_sentence_classification"}))
+    assert built.predicts == "label"

@@ -1,5 +1,6 @@
 """The page over real HTTP: what is served, what is refused, and that nobody else gets at it."""
 
+import contextlib
 import http.client
 import json
 import logging
@@ -276,6 +277,8 @@ def test_a_request_that_claims_to_be_huge_is_refused_at_once(server, monkeypatch
     [
         [],
         [("Content-Length", "-1")],
+        [("Content-Length", "1" * 19)],
+        [("Content-Length", "1" * 5000)],
         [("Content-Length", "+13")],
         [("Content-Length", "1_3")],
         [("Content-Length", "\u0661".encode())],
@@ -430,3 +433,21 @@ def test_server_raises_error_when_the_page_is_not_installed(monkeypatch, tmp_pat
     monkeypatch.setattr(server_module, "_FOLDER", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"/page\.html is part of this package, but does not exist; install"):
         ViewServer(0)
+
+
+def test_requests_that_come_at_once_wait_their_turn():
+    with ViewServer(0) as waiting, contextlib.ExitStack() as stack:
+        waiting.inspector = EchoInspector()
+        # Nobody accepts connections yet; those that the queue does not hold are not made.
+        clients = [stack.enter_context(socket.create_connection(waiting.server_address, timeout=2)) for _ in range(200)]
+        thread = threading.Thread(target=waiting.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            for client in clients:
+                client.settimeout(TIMEOUT)
+                client.sendall(f"GET /model HTTP/1.1\r\nHost: 127.0.0.1:{waiting.server_port}\r\n\r\n".encode())
+            answers = [client.recv(12) for client in clients]
+        finally:
+            waiting.shutdown()
+            thread.join(TIMEOUT)
+    assert answers == [b"HTTP/1.0 200"] * 200
