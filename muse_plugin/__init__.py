@@ -11,7 +11,8 @@ from muse_plugin import warning_filters
 
 warning_filters.install()  # before fairseq is imported: some of the messages come from its import
 
-from muse_plugin import fairseq_repairs  # noqa: E402
+with warning_filters.importing_fairseq():
+    from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints import safe_loading  # noqa: E402
 
 safe_loading.register()

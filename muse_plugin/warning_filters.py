@@ -7,9 +7,11 @@ not in the table still appears. A message printed while fairseq itself is import
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -98,6 +100,14 @@ SILENCED = (
     ),
 )
 
+# Attributed to torch, whoever calls it, and so silenced only while fairseq is imported.
+SILENCED_DURING_IMPORT = Silenced(
+    FutureWarning,
+    r"torch\.jit\._script",
+    r"`torch\.jit\.script` is deprecated",
+    "fairseq compiles five small functions of models that generate text without an order",
+)
+
 
 class _DropLine(logging.Filter):
     """Drops the records of a logger whose text is exactly one given line."""
@@ -153,11 +163,25 @@ def install() -> None:
     if "fairseq" not in sys.modules:
         logging_is_left_to_fairseq = not logging.getLogger().handlers
     for row in SILENCED:
-        warnings.filterwarnings(
-            "ignore", message=r"\s*" + row.message, category=row.category, module=f"(?:{row.module})$"
-        )
+        _ignore(row)
     for kind, lines in ((_DropLine, SILENCED_LOG_LINES), (_KeepFirst, SHOWN_ONCE)):
         for name, (line, _) in lines.items():
             logger = logging.getLogger(name)
             if not any(isinstance(known, kind) and known.line == line for known in logger.filters):
                 logger.addFilter(kind(line))
+
+
+@contextlib.contextmanager
+def importing_fairseq() -> Iterator[None]:
+    """Silences what fairseq alone makes torch say while it is imported; afterwards, the same message appears again."""
+    _ignore(SILENCED_DURING_IMPORT)
+    added = warnings.filters[0]
+    try:
+        yield
+    finally:
+        if added in warnings.filters:  # unless a module that was imported began the list again
+            warnings.filters.remove(added)
+
+
+def _ignore(row: Silenced) -> None:
+    warnings.filterwarnings("ignore", message=r"\s*" + row.message, category=row.category, module=f"(?:{row.module})$")

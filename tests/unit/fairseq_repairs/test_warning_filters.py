@@ -1,9 +1,11 @@
 """Exactly the warnings of the table disappear."""
 
 import logging
+import os
 import warnings
 
 import pytest
+from support.helpers import REPOSITORY, run_python
 
 from muse_plugin import warning_filters
 from muse_plugin.warning_filters import SHOWN_ONCE, SILENCED, SILENCED_LOG_LINES
@@ -90,6 +92,40 @@ def test_installing_twice_adds_nothing():
         filters = list(logging.getLogger(name).filters)
         warning_filters.install()
         assert logging.getLogger(name).filters == filters
+
+
+def test_what_fairseqs_import_makes_torch_say_appears_again_afterwards():
+    text = "`torch.jit.script` is deprecated. Please switch to `torch.compile` or `torch.export`."  # of torch 2.15
+
+    def is_shown():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.warn_explicit(text, FutureWarning, "_script.py", 1, module="torch.jit._script", registry={})
+        return bool(caught)
+
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        warnings.simplefilter("always")
+        assert is_shown()
+        with warning_filters.importing_fairseq():
+            assert not is_shown()
+            warnings.filterwarnings("ignore", message="of a module that is imported")
+        assert is_shown()
+        assert any(kept[1] is not None and kept[1].match("of a module that is imported") for kept in warnings.filters)
+
+
+def test_fairseqs_import_is_quiet_where_torch_warns_of_its_decorators(tmp_path):
+    code = (
+        "import warnings, torch\n"
+        "def script(function):\n"
+        "    warnings.warn_explicit('`torch.jit.script` is deprecated.', FutureWarning, 's', 1, 'torch.jit._script')\n"
+        "    return function\n"
+        "torch.jit.script = script\n"
+        "import muse_plugin, fairseq.models.model_utils as used\n"
+        "assert used.coalesce is not None\n"
+    )
+    done = run_python(code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+    assert done.returncode == 0, done.stderr
+    assert "torch.jit.script" not in done.stderr
 
 
 def test_only_the_known_log_line_disappears(caplog):

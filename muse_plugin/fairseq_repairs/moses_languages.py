@@ -1,0 +1,41 @@
+"""Lets --tokenizer moses find the languages by the data, as the translation task does."""
+
+from argparse import Namespace
+from typing import Any
+
+from fairseq import utils
+from fairseq.data.data_utils import infer_language_pair
+from fairseq.dataclass import utils as dataclass_utils
+
+from muse_plugin.fairseq_repairs.repair import Repair, replace
+
+
+def _infer_languages(args: Namespace) -> None:
+    folders = utils.split_paths(getattr(args, "data", None) or "")
+    try:
+        found = infer_language_pair(folders[0]) if folders else (None, None)
+    except OSError:  # no such folder: the task says so
+        found = (None, None)
+    for name, language in zip(("source_lang", "target_lang"), found, strict=True):
+        given = getattr(args, name, None)
+        if given is None and language is None:
+            raise ValueError(
+                "--tokenizer moses needs the languages, but they are not given and the names of the data do not say "
+                "them; add --source-lang and --target-lang."
+            )
+        setattr(args, name, given or language)
+
+
+def _apply() -> None:
+    @replace(dataclass_utils, "convert_namespace_to_omegaconf")
+    def convert_namespace_to_omegaconf(original: Any, args: Namespace) -> Any:
+        if getattr(args, "tokenizer", None) == "moses":
+            _infer_languages(args)
+        return original(args)
+
+
+REPAIR = Repair(
+    why="--tokenizer moses without --source-lang and --target-lang ends with 'Error merging override "
+    "tokenizer.source_lang=null', although the data say the languages",
+    remedy=_apply,
+)
