@@ -433,24 +433,6 @@ def test_presets_of_windows_hand_out_their_heads_by_the_published_rule(name, exp
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "muse_distance_iwslt_de_en",
-        "transformer_distance_iwslt_de_en",
-        "muse_distance_tiny",
-        "transformer_distance_tiny",
-    ],
-)
-def test_presets_of_distance_lose_as_published(name):
-    for plan in (plan.bias for plan in layer_plans(preset(name), "encoder")):
-        assert plan.scales is None
-        assert plan.directions == ("forward", "backward") * 2
-        assert plan.masks_diagonal
-        assert (plan.alphas, plan.learned) == ((1.5,) * 4, False)
-    assert all(plan.bias is None for plan in layer_plans(preset(name), "decoder"))
-
-
-@pytest.mark.parametrize(
-    "name",
     ["plain_transformer", "plain_transformer_tiny", "transformer_distance_tiny"],
 )
 def test_the_plain_transformer_has_a_branch_per_stage(name):
