@@ -7,7 +7,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
-from fairseq_cli.train import should_stop_early
 from support.bert_folders import make_bert
 from support.fairseq_commands import train
 from support.helpers import assert_close
@@ -63,8 +62,6 @@ def data(tmp_path_factory):
 
 
 def fit(data, folder, arch, *arguments):
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)
-    vars(should_stop_early).clear()
     train(data, folder, arch, *FLAGS, *SHOWN, *ENCODERS.get(arch, []), *arguments)
     return folder / "checkpoint_last.pt"
 

@@ -1,7 +1,6 @@
 """The quickstart from its bundled sentences to translations: what is bundled, and the whole script on a small part."""
 
 import gzip
-import importlib.util
 import json
 import os
 import shutil
@@ -11,23 +10,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, load_program, recipe_environment
 
 QUICKSTART = REPOSITORY / "examples" / "quickstart"
 COLLECTION = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
 SIZES = {"train": 72811, "valid": 500, "test": 1000}
 
 
-def load_script(name):
-    spec = importlib.util.spec_from_file_location(f"quickstart_{name}", QUICKSTART / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def selection():
-    return load_script("select_sentences")
+    return load_program(QUICKSTART / "select_sentences.py")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +91,7 @@ def run_script(run_dir, *arguments, **variables):
 def trial(tmp_path_factory):
     """The run folder and the output of a trial run; its path has a space in it."""
     run_dir = tmp_path_factory.mktemp("trial") / "run dir"
-    finished = run_script(run_dir)
+    finished = run_script(run_dir, warm=False)  # every step in a new process, as for a user
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return run_dir, finished.stdout
 
@@ -223,7 +215,7 @@ def test_a_copied_model_folder_translates_odd_lines_from_anywhere(trial, tmp_pat
     ],
 )
 def test_report_judges_the_score(bleu, passed, words):
-    verdict, sentence = load_script("report").judge(bleu, (30.0, 36.0), Path("run"))
+    verdict, sentence = load_program(QUICKSTART / "report.py").judge(bleu, (30.0, 36.0), Path("run"))
     assert verdict is passed
     assert sentence.startswith(words)
 
@@ -232,4 +224,4 @@ def test_report_gives_an_error_when_a_sentence_was_not_translated(tmp_path):
     path = tmp_path / "generate-test.txt"
     path.write_text("S-0\tja\nH-0\t-0.5\tyes\nD-0\t-0.5\tyes\nH-2\t-0.5\t\n")
     with pytest.raises(ValueError, match=r"each of the 3 test sentences needs a translation, but .* lacks 1"):
-        load_script("report").read_hypotheses(path, 3)
+        load_program(QUICKSTART / "report.py").read_hypotheses(path, 3)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from sacremoses import MosesDetokenizer, MosesTokenizer
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY
+from support.recipes import EXAMPLES, run_trial, run_trials
 
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 
-EXAMPLES = REPOSITORY / "examples"
 DATA = REPOSITORY.parent / "shared" / "data"
 
 
@@ -128,21 +128,6 @@ def make_tatoeba(folder):
     (folder / "deu.txt.gz").symlink_to(DATA / "tatoeba-en-de" / "deu.txt.gz")
 
 
-def run_script(recipe, script, raw_dir, work_dir, *arguments, trial=True, **settings):
-    """Runs a script of a recipe on one core, without a GPU and without the network."""
-    folders = {"RAW_DIR": str(raw_dir), "WORK_DIR": str(work_dir)}
-    environment = recipe_environment(**{**folders, "TRIAL": "1" if trial else "0", **settings})
-    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-
-def run_all(recipe, raw_dir, work_dir, **settings):
-    for script in ("prepare", "train", "evaluate"):
-        done = run_script(recipe, script, raw_dir, work_dir, **settings)
-        assert done.returncode == 0, f"{script}: {done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.fixture
 def raw_dir(tmp_path):
     folder = tmp_path / "raw"
@@ -168,15 +153,14 @@ def check_model_folder(folder, segmented):
 
 
 TRIALS = [
-    ("multi30k", make_multi30k, {"MODEL": "plain_transformer", "ATTENTION": "both"},
-     ["en-de-plain_transformer-both-seed1"]),
+    ("multi30k", make_multi30k,
+     {"MODEL": "plain_transformer", "ATTENTION": "both", "SUBWORDS": "sentencepiece", "MERGES": "400"},
+     ["en-de-plain_transformer-both-sentencepiece-unigram-seed1"]),
     ("iwslt14_de_en", make_iwslt14, {}, ["muse-seed1"]),
     ("iwslt15_en_vi", make_iwslt15, {"MODEL": "muse_simple", "SIMCUT": "1", "BPE_DROPOUT": "0.1", "SEED": "2"},
      ["muse_simple-simcut-bpe-dropout-seed2"]),
     ("wmt14_en_de", make_wmt_en_de, {}, ["muse-seed1"]),
     ("wmt14_en_fr", make_wmt_en_fr, {}, ["muse-seed1"]),
-    ("multi30k", make_multi30k, {"SUBWORDS": "sentencepiece", "MERGES": "400"},
-     ["en-de-muse-sentencepiece-unigram-seed1"]),
     ("iwslt14_de_en", make_iwslt14, {"SUBWORDS": "sentencepiece:bpe", "JOINT": "0", "BPE_DROPOUT": "0.1"},
      ["muse-sentencepiece-bpe-separate-bpe-dropout-seed1"]),
     ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, ["transformer-rdrop-seed1"]),
@@ -187,7 +171,7 @@ TRIALS = [
 def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make, settings, runs):
     make(raw_dir)
     work_dir = tmp_path / "work"
-    run_all(recipe, raw_dir, work_dir, **settings)
+    run_trials(recipe, raw_dir, work_dir, **settings)
     for run in runs:
         check_model_folder(work_dir / run / "model", next(work_dir.glob("*/bpe")))
         files = sorted((work_dir / run).rglob("results/*.json")) or [work_dir / run / "results.json"]
@@ -202,7 +186,7 @@ def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make,
             assert "seconds_train" in result["settings"]
             assert result["versions"]["torch"]
             assert "git" in result
-    again = run_script(recipe, "train", raw_dir, work_dir, **settings)
+    again = run_trial(recipe, "train", raw_dir, work_dir, **settings)
     assert again.returncode == 0
     assert "done before" in again.stdout
 
@@ -215,7 +199,7 @@ def test_both_directions_first_then_one(tmp_path, raw_dir):
         ("train", {"BIDIRECTIONAL": "pretrain"}),
         ("train", {"BIDIRECTIONAL": "finetune", "SIMCUT": "1"}),
     ]:
-        done = run_script("iwslt14_de_en", script, raw_dir, work_dir, **settings)
+        done = run_trial("iwslt14_de_en", script, raw_dir, work_dir, **settings)
         assert done.returncode == 0, done.stdout + done.stderr
     both = (work_dir / "data" / "bpe-both" / "train.de").read_text(encoding="utf-8").splitlines()
     one = [
@@ -229,7 +213,7 @@ def test_both_directions_first_then_one(tmp_path, raw_dir):
 
 def test_the_authors_archive_of_wmt14_is_used_as_it_is(tmp_path, raw_dir):
     make_wmt_en_de_published(raw_dir)
-    done = run_script("wmt14_en_de", "prepare", raw_dir, tmp_path / "work")
+    done = run_trial("wmt14_en_de", "prepare", raw_dir, tmp_path / "work")
     assert done.returncode == 0, done.stdout + done.stderr
     data = tmp_path / "work" / "data"
     assert "kind=published" in (data / "settings.txt").read_text()
@@ -239,7 +223,7 @@ def test_the_authors_archive_of_wmt14_is_used_as_it_is(tmp_path, raw_dir):
 
 def test_another_archive_than_the_authors_is_refused(tmp_path, raw_dir):
     make_wmt_en_de_published(raw_dir)
-    done = run_script("wmt14_en_de", "prepare", raw_dir, tmp_path / "work", trial=False)
+    done = run_trial("wmt14_en_de", "prepare", raw_dir, tmp_path / "work", TRIAL="0")
     assert done.returncode == 2
     assert "wmt16_en_de.tar.gz has the SHA-256" in done.stderr
 
@@ -274,7 +258,7 @@ def test_published_iwslt14_text_is_tokenised_as_published(lang):
 
 def test_counts_are_asserted_outside_of_a_trial(tmp_path, raw_dir):
     make_iwslt15(raw_dir)
-    done = run_script("iwslt15_en_vi", "prepare", raw_dir, tmp_path / "work", trial=False)
+    done = run_trial("iwslt15_en_vi", "prepare", raw_dir, tmp_path / "work", TRIAL="0")
     assert done.returncode == 2
     assert "train.en has 31" not in done.stdout
     assert "bytes instead of 13603614; delete it to have it downloaded again" in done.stderr
@@ -289,14 +273,14 @@ def test_a_step_that_fails_is_done_again_and_what_is_finished_is_not(tmp_path, r
         "line n of one file must translate line n of the other, but",
         "test.vi, line 1: must be UTF-8, but is not",
     ):
-        done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
+        done = run_trial("iwslt15_en_vi", "prepare", raw_dir, work_dir)
         assert done.returncode == 2
         assert sentence in done.stderr
         assert "the step 'copy, count the lines, drop empty ones' failed, its whole output is in" in done.stderr
         assert not (work_dir / "data" / ".unpack.done").exists()
         write(raw_dir / "train.en", [*sample("iwslt15-en-vi-30k", "src-train.txt.gz")[:300], ""])
     make_iwslt15(raw_dir)
-    done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir)
+    done = run_trial("iwslt15_en_vi", "prepare", raw_dir, work_dir)
     assert done.returncode == 0, done.stderr
     assert "fetch the files: done before" in done.stdout
 
@@ -304,8 +288,8 @@ def test_a_step_that_fails_is_done_again_and_what_is_finished_is_not(tmp_path, r
 def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
     make_iwslt15(raw_dir)
     work_dir = tmp_path / "work"
-    assert run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir).returncode == 0
-    done = run_script("iwslt15_en_vi", "prepare", raw_dir, work_dir, MERGES="77")
+    assert run_trial("iwslt15_en_vi", "prepare", raw_dir, work_dir).returncode == 0
+    done = run_trial("iwslt15_en_vi", "prepare", raw_dir, work_dir, MERGES="77")
     assert done.returncode == 2
     assert "was made with other settings (<) than those of now (>)" in done.stderr
     assert "> merges=77" in done.stderr
@@ -332,7 +316,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, raw_dir, script, settings, sentence):
-    done = run_script("multi30k", script, raw_dir, tmp_path / "work", **settings)
+    done = run_trial("multi30k", script, raw_dir, tmp_path / "work", **settings)
     assert done.returncode == 2
     assert sentence in done.stderr
 

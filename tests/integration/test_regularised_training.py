@@ -2,18 +2,13 @@
 
 import pytest
 import torch
-from support.fairseq_commands import SMALL, generate, make_data, train
+from support.fairseq_commands import SMALL, generate, train
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 
-TEST_SENTENCES = 13
+TEST_SENTENCES = 13  # of the fixture data
 SIMCUT = ["--criterion", "label_smoothed_cross_entropy_with_simcut", "--label-smoothing", 0.1, "--simcut-p", 0.2]
 RDROP = ["--criterion", "label_smoothed_cross_entropy_with_rdrop", "--label-smoothing", 0.1, "--rdrop-alpha", 5]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("data"), {"train": 60, "valid": 11, "test": TEST_SENTENCES})
 
 
 @pytest.mark.parametrize("criterion", [SIMCUT, RDROP], ids=["simcut", "rdrop"])

@@ -2,34 +2,18 @@
 
 import json
 import shutil
-import subprocess
 
 import pytest
 import torch
 from fairseq.data import Dictionary
 from support.bert_folders import make_bert
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY
+from support.recipes import run_trial, run_trials
 from support.translation_models import save_translation_model
 
 from muse_plugin.matching.pair_model import PairModel
 
-EXAMPLES = REPOSITORY / "examples"
 DATA = REPOSITORY.parent / "shared" / "data"
-
-
-def run_script(recipe, script, raw_dir, work_dir, *arguments, **settings):
-    """Runs a script of a recipe as a trial, on one core, without a GPU and without the network."""
-    environment = recipe_environment(**{"RAW_DIR": str(raw_dir), "WORK_DIR": str(work_dir), "TRIAL": "1", **settings})
-    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-
-def run_all(recipe, raw_dir, work_dir, scripts=("prepare", "train", "evaluate"), **settings):
-    """Runs the scripts in their order; returns what the last one printed."""
-    for script in scripts:
-        done = run_script(recipe, script, raw_dir, work_dir, **settings)
-        assert done.returncode == 0, f"{script}: {done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 def link(folder, *sources):
@@ -60,14 +44,14 @@ def read_result(path, score):
 def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
     raw = link(tmp_path / "raw", "mtl16/MR.task.train.gz", "mtl16/MR.task.test.gz", "mtl16/books.task.train.gz")
     work = tmp_path / "work"
-    run_all("mtl16", raw, work, ("prepare",), DOMAIN="MR books")
+    run_trials("mtl16", raw, work, ("prepare",), DOMAIN="MR books")
     for domain, test in (("MR", "official"), ("books", "held-out")):
         assert f"test={test}" in (work / domain / "data" / "settings.txt").read_text().splitlines()
         prepared = json.loads((work / domain / "data" / "bin" / "text_pipeline.json").read_text())["data"]
         assert prepared["splits"]["valid"]["sentences"] == 20
         assert prepared["splits"]["test"]["sentences"] == 40
     settings = {"DOMAIN": "books", "MODEL": "sentence_average"}
-    run_all("mtl16", raw, work, ("train", "evaluate"), **settings)
+    run_trials("mtl16", raw, work, ("train", "evaluate"), **settings)
     result = read_result(work / "books" / "sentence_average-seed1" / "results" / "books.json", "accuracy")
     assert result["settings"]["data_test"] == "held-out"
     table = (work / "RESULTS.md").read_text(encoding="utf-8").splitlines()
@@ -75,7 +59,7 @@ def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
     assert table[2].startswith("| books (held out) | ")
     # Again: nothing is trained or scored twice.
     for script in ("train", "evaluate"):
-        again = run_script("mtl16", script, raw, work, **settings)
+        again = run_trial("mtl16", script, raw, work, **settings)
         assert again.returncode == 0, again.stderr
         assert again.stdout.count("done before") == {"train": 1, "evaluate": 2}[script]
 
@@ -84,13 +68,13 @@ def test_mtl16_learns_word_vectors_from_all_domains(tmp_path):
     pytest.importorskip("gensim", reason="needs gensim")
     raw = link(tmp_path / "raw", "mtl16/MR.task.train.gz", "mtl16/MR.task.test.gz", "mtl16/books.task.train.gz")
     work = tmp_path / "work"
-    run_all("mtl16", raw, work, ("prepare", "vectors"), DOMAIN="MR books", DIM="6", VECTOR_EPOCHS="1")
+    run_trials("mtl16", raw, work, ("prepare", "vectors"), DOMAIN="MR books", DIM="6", VECTOR_EPOCHS="1")
     texts = [(work / name / "data" / "text" / "train.txt").read_text(encoding="utf-8") for name in ("MR", "books")]
     assert (work / "vectors" / "text.txt").read_text(encoding="utf-8") == "".join(texts)
     learned = work / "vectors" / "bin" / "word_vectors.txt"
     assert len(learned.read_text(encoding="utf-8").split("\n", 1)[0].split()) == 1 + 6
     settings = {"DOMAIN": "MR", "MODEL": "sentence_average", "WORD_VECTORS": str(learned), "FREEZE_VECTORS": "1"}
-    run_all("mtl16", raw, work, **settings)
+    run_trials("mtl16", raw, work, **settings)
     result = read_result(work / "MR" / "sentence_average-frozen-vectors-seed1" / "results" / "MR.json", "accuracy")
     assert "--freeze-word-vectors" in result["settings"]["train_command"]
 
@@ -99,7 +83,7 @@ def test_sst_compares_scales_with_phrases_of_trees(tmp_path):
     raw = link(tmp_path / "raw", "sst/stsa.binary.train.gz", "sst/stsa.binary.dev", "sst/trees")
     work = tmp_path / "work"
     settings = {"BINARY": "1", "TREES": "1", "ALPHAS": "", "SINGLES": "N/8"}
-    printed = run_all("sst", raw, work, ("prepare", "scales"), **settings)
+    printed = run_trials("sst", raw, work, ("prepare", "scales"), **settings)
     run = work / "binary-trees" / "multi_scale_transformer-scalesN_8-seed1"
     result = read_result(run / "results" / "test.json", "accuracy")
     assert result["settings"]["scales"] == "N/8"
@@ -120,7 +104,7 @@ def test_documents_are_classified_with_vectors_learned_from_them(tmp_path):
     raw = link(tmp_path / "raw", "reuters-r8/r8-train-all-terms.txt.gz", "reuters-r8/r8-test-all-terms.even.txt.gz")
     work = tmp_path / "work"
     models = ("lama_context", "sentence_structured_attention")
-    printed = run_all("documents", raw, work, DATASET="r8", FOLDS="2", MODELS=" ".join(models))
+    printed = run_trials("documents", raw, work, DATASET="r8", FOLDS="2", MODELS=" ".join(models))
     for model in models:
         for fold in (1, 2):
             result = read_result(work / f"r8/folds2/fold{fold}/{model}-seed1/results/test.json", "accuracy")
@@ -133,7 +117,7 @@ def test_documents_are_classified_with_vectors_learned_from_them(tmp_path):
 def test_snli_reads_pairs_of_sick(tmp_path):
     names = ("SICK_train.txt.gz", "SICK_trial.txt", "SICK_test_annotated.txt.gz")
     raw = link(tmp_path / "raw", *(f"sick/{name}" for name in names))
-    run_all("snli", raw, tmp_path / "work", ("prepare",))
+    run_trials("snli", raw, tmp_path / "work", ("prepare",))
     data = tmp_path / "work" / "sick" / "data"
     label, premise, hypothesis = (data / "text" / "valid.tsv").read_text(encoding="utf-8").splitlines()[0].split("\t")
     assert label == "contradiction"
@@ -144,7 +128,7 @@ def test_snli_reads_pairs_of_sick(tmp_path):
 
 def test_snli_reads_the_small_pieces(tmp_path):
     raw = link(tmp_path / "raw", "snli-counterfactual/original/train.tsv", "snli/dev.txt.gz", "snli/test.txt.gz")
-    run_all("snli", raw, tmp_path / "work", ("prepare",), DATASET="snli-small")
+    run_trials("snli", raw, tmp_path / "work", ("prepare",), DATASET="snli-small")
     lines = (tmp_path / "work" / "snli-small" / "data" / "text" / "train.tsv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 199  # of 200 lines with a header
     label, premise, hypothesis = lines[0].split("\t")
@@ -155,7 +139,7 @@ def test_snli_reads_the_small_pieces(tmp_path):
 
 def test_the_distance_network_runs_on_the_small_pieces_of_scitail(tmp_path):
     raw = link(tmp_path / "raw", "scitail/dev.txt.gz", "scitail/test.txt.gz")
-    run_all("snli", raw, tmp_path / "work", DATASET="scitail-small", MODEL="distance_attention_network")
+    run_trials("snli", raw, tmp_path / "work", DATASET="scitail-small", MODEL="distance_attention_network")
     runs = list((tmp_path / "work" / "scitail-small").glob("distance_attention_network-seed1/results/*.json"))
     assert len(runs) == 1
     read_result(runs[0], "accuracy")
@@ -164,7 +148,7 @@ def test_the_distance_network_runs_on_the_small_pieces_of_scitail(tmp_path):
 def test_head_wise_match_compares_systems_on_paraphrases(tmp_path):
     raw = link(tmp_path / "raw", "mrpc/msr_paraphrase_train.txt.gz", "mrpc/msr_paraphrase_test.txt.gz")
     work = tmp_path / "work"
-    run_all("head_wise_match", raw, work, DATASET="mrpc", ENCODER="transformer", TABLE="2")
+    run_trials("head_wise_match", raw, work, DATASET="mrpc", ENCODER="transformer", TABLE="2")
     results = sorted((work / "mrpc").glob("transformer-*/results/*.json"))
     assert len(results) == 3
     for path in results:
@@ -190,7 +174,7 @@ def test_head_wise_match_reads_word_pieces_of_a_bert(tmp_path):
     make_bert(tmp_path / "bert", vocab_size=len(pieces), max_position_embeddings=64)
     (tmp_path / "bert" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     work = tmp_path / "work"
-    run_all("head_wise_match", raw, work, DATASET="mrpc", BERT_DIR=str(tmp_path / "bert"))
+    run_trials("head_wise_match", raw, work, DATASET="mrpc", BERT_DIR=str(tmp_path / "bert"))
     (path,) = (work / "mrpc").glob("bert-*/results/*.json")
     read_result(path, "accuracy")
 
@@ -205,7 +189,7 @@ def test_head_wise_match_goes_on_from_a_translation_model(tmp_path):
     shutil.copy(model / "dict.en.txt", model / "bin" / "dict.en.txt")
     work = tmp_path / "work"
     settings = {"DATASET": "sick", "ENCODER": "translation", "TRANSLATION_DATA": str(model), "SEEDS": "3"}
-    run_all("head_wise_match", raw, work, TRANSLATION_CHECKPOINT=str(model / "checkpoint_avg.pt"), **settings)
+    run_trials("head_wise_match", raw, work, TRANSLATION_CHECKPOINT=str(model / "checkpoint_avg.pt"), **settings)
     run = work / "sick" / "translation-element-max-all-seed3"
     result = json.loads((run / "results" / "test.json").read_text(encoding="utf-8"))
     assert result["settings"]["translation"] == "mt/checkpoint_avg.pt"
@@ -221,7 +205,7 @@ def test_head_wise_match_goes_on_from_a_translation_model(tmp_path):
 
 def test_pos_tagging_keeps_case_and_has_unknown_words(tmp_path):
     raw = link(tmp_path / "raw", *(f"ud-english-ewt/en_ewt-ud-{part}.conllu.gz" for part in ("train", "dev", "test")))
-    run_all("pos_tagging", raw, tmp_path / "work", ("prepare",))
+    run_trials("pos_tagging", raw, tmp_path / "work", ("prepare",))
     folder = tmp_path / "work" / "xpos" / "data" / "bin"
     assert {"NN", "DT", "VBD"} <= {line.split()[0] for line in (folder / "label" / "dict.txt").read_text().splitlines()}
     prepared = json.loads((folder / "text_pipeline.json").read_text())
@@ -234,7 +218,7 @@ def test_ner_scores_entities(tmp_path):
     pytest.importorskip("seqeval", reason="entities need seqeval")
     names = ("wnut17train.conll.gz", "emerging.dev.conll", "emerging.test.annotated")
     raw = link(tmp_path / "raw", *(f"wnut17-ner/{name}" for name in names))
-    run_all("ner", raw, tmp_path / "work", CHARACTERS="cnn")
+    run_trials("ner", raw, tmp_path / "work", CHARACTERS="cnn")
     run = tmp_path / "work" / "multi_scale_transformer-cnn-seed1"
     result = read_result(run / "results" / "test.json", "entity_f1")
     assert result["settings"]["best"] == "entity_f1"
@@ -244,7 +228,7 @@ def test_ner_scores_entities(tmp_path):
 
 def test_mirrored_summation_measures_and_draws(tmp_path):
     pytest.importorskip("matplotlib", reason="figures need matplotlib")
-    printed = run_all("mirrored_summation", tmp_path, tmp_path / "work", MODELS="flex", TERMS="4")
+    printed = run_trials("mirrored_summation", tmp_path, tmp_path / "work", MODELS="flex", TERMS="4")
     folder = tmp_path / "work" / "trial"
     result = json.loads((folder / "terms4" / "flex-seed1" / "results.json").read_text(encoding="utf-8"))
     assert result["scores"]["mse"]["mean"] > 0

@@ -5,8 +5,6 @@ import re
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq_cli.train import should_stop_early
 from support.fairseq_commands import USER_DIR, run, train
 from support.sentence_models import MODELS, write_data
 
@@ -37,9 +35,6 @@ MIRROR = ["--task", "muse_mirrored_summation", "--criterion", "muse_sentence_reg
 
 def fit(data, folder, arch, *arguments):
     """Trains a tiny model."""
-    # In a process of its own, fairseq starts without these.
-    vars(checkpoint_utils.save_checkpoint).pop("best", None)
-    vars(should_stop_early).clear()
     train(data, folder, arch, *TRUNK, *SIZES[arch], *SHOWN, "--batch-size", 16, *arguments)
     return folder / "checkpoint_last.pt"
 

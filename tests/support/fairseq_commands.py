@@ -68,6 +68,12 @@ def make_data(folder: Path, sizes: dict[str, int], seed: int = 1) -> Path:
 
 def train(data: Path | None, save_dir: Path, arch: str, *arguments: object) -> str:
     """Trains on the CPU with settings that suit tiny data; later arguments win. None: the task needs no folder."""
+    from fairseq.checkpoint_utils import save_checkpoint
+    from fairseq_cli.train import should_stop_early
+
+    # In a process of its own, fairseq starts without these.
+    vars(save_checkpoint).pop("best", None)
+    vars(should_stop_early).clear()
     if "--criterion" not in arguments:
         arguments = ("--criterion", "label_smoothed_cross_entropy", "--label-smoothing", 0.1, *arguments)
     return run(

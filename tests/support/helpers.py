@@ -1,15 +1,18 @@
 """What tests share: one comparison, and small builders."""
 
 import argparse
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Optional
 
 import torch
+from support.warm_python import find_programs
 from torch import Tensor
 
 from muse_plugin_command import cli
@@ -113,6 +116,17 @@ def run_command(
     )
 
 
+def load_program(path: Path) -> ModuleType:
+    """Imports a Python file that belongs to no package, under a name of its own."""
+    spec = importlib.util.spec_from_file_location(f"program_{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module
+    spec.loader.exec_module(module)
+    return module
+
+
 def parse_flags(name: str, *words: object) -> argparse.Namespace:
     """The flags of a sub-command as its ``run`` gets them."""
     return cli.build_parser(name).parse_args([name, *map(str, words)])
@@ -122,20 +136,22 @@ def parse_flags(name: str, *words: object) -> argparse.Namespace:
 _KEPT_VARIABLES = {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"}
 
 
-def recipe_environment(*programs: Path, **settings: str) -> dict[str, str]:
+def recipe_environment(*programs: Path, warm: bool = True, **settings: str) -> dict[str, str]:
     """The environment for a recipe: as it is set up, on one core, without a GPU, and with no setting of the user's.
 
     Args:
         *programs: folders of programs that come before all others.
+        warm: whether Python's programs start without importing torch and fairseq, see ``support.warm_python``.
         **settings: variables that the recipe reads; with NUM_GPUS, a stand-in for PyTorch says there are eight.
     """
+    folders = [*programs, *([find_programs()] if warm else []), Path(sys.executable).parent]
     scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
     read = {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
     if settings.get("NUM_GPUS", "0") != "0":
         settings = {"PYTHONPATH": str(Path(__file__).with_name("eight_gpus")), **settings}
     return {
         **{name: value for name, value in os.environ.items() if name not in read},
-        "PATH": os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
         "SKIP_SETUP": "1",
         "NUM_GPUS": "0",
         "OMP_NUM_THREADS": "1",

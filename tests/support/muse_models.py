@@ -4,11 +4,15 @@ from argparse import Namespace
 from functools import cache
 from types import SimpleNamespace
 
+import pytest
 import torch
 from fairseq.models import build_model
+from omegaconf import OmegaConf
 from support.helpers import assert_close
 from support.reference import make_dictionary
 from torch import nn
+
+from muse_plugin.models.muse_config import MuseConfig
 
 PAD, EOS = 1, 2
 SYMBOLS = 20
@@ -100,16 +104,41 @@ VARIANTS = {
 }
 
 
-def build(model="muse", seed=3, **flags):
+def make_task(target_symbols=None):
+    """What a model asks of its task; one dictionary for both languages unless the target has symbols of its own."""
+    source = make_dictionary(SYMBOLS)
+    target = source if target_symbols is None else make_dictionary(target_symbols)
+    return SimpleNamespace(source_dictionary=source, target_dictionary=target)
+
+
+def build(model="muse", seed=3, target_symbols=None, **flags):
     """A tiny model through fairseq's own entry; biases and gates are random, since zeros hide mistakes."""
     torch.manual_seed(seed)
-    dictionary = make_dictionary(SYMBOLS)
-    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    net = build_model(Namespace(_name=model, arch=model, **{"dropout": 0.0, **SMALL, **flags}), task)
+    flags = {"dropout": 0.0, **SMALL, **flags}
+    net = build_model(Namespace(_name=model, arch=model, **flags), make_task(target_symbols))
     for name, parameter in net.named_parameters():
         if "bias" in name or name.endswith("gate"):
             nn.init.normal_(parameter, std=0.3)
     return net
+
+
+def faults_of(**flags):
+    """The sentences with which ``build`` refuses flags, one per line."""
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        build(**flags)
+    return str(caught.value).splitlines()
+
+
+def make_config(**flags):
+    """Flags as fairseq keeps them."""
+    config = OmegaConf.structured(MuseConfig(**{"dropout": 0.0, **SMALL, **flags}))
+    OmegaConf.set_struct(config, False)
+    config._name = "muse"
+    return config
+
+
+def build_from_config(config):
+    return build_model(config, make_task())
 
 
 @cache
@@ -148,6 +177,17 @@ def lengths_of(tokens):
 
 def logits_of(net, source, previous):
     return net(source, lengths_of(source), previous)[0]
+
+
+def step_through(net, encoder_out, tokens, steps, state=None):
+    """The logits of the last sum(steps) tokens, computed a few positions at a time with a cache."""
+    state = {} if state is None else state
+    parts, end = [], tokens.shape[1] - sum(steps)
+    for new in steps:
+        end += new
+        parts.append(net.decoder(tokens[:, :end], encoder_out, incremental_state=state)[0])
+        assert parts[-1].shape[1] == new
+    return torch.cat(parts, dim=1)
 
 
 def train_once(net, loss_of):

@@ -4,16 +4,12 @@ import importlib.util
 from importlib import metadata
 
 import pytest
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, load_program
 
 
 @pytest.fixture
 def script():
-    path = REPOSITORY / "scripts" / "inspect_installation.py"
-    spec = importlib.util.spec_from_file_location("inspect_installation", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(REPOSITORY / "scripts" / "inspect_installation.py")
 
 
 def test_conditions_are_kept_and_other_extras_left_out(script, monkeypatch):

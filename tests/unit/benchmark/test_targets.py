@@ -1,18 +1,12 @@
-import importlib.util
-import sys
-
 import pytest
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, load_program
 
 from muse_plugin.benchmark import systems
 from muse_plugin.benchmark.measurement import Measurement, Spread
 from muse_plugin.benchmark.records import Record
 from muse_plugin.benchmark.tables import format_ratio, format_table, format_value
 
-spec = importlib.util.spec_from_file_location("targets", REPOSITORY / "examples" / "benchmark" / "targets.py")
-targets = importlib.util.module_from_spec(spec)
-sys.modules["targets"] = targets
-spec.loader.exec_module(targets)
+targets = load_program(REPOSITORY / "examples" / "benchmark" / "targets.py")
 TARGETS, format_targets = targets.TARGETS, targets.format_targets
 
 RUN: dict = {}

@@ -1,28 +1,19 @@
 """``--encoder-attention-bias`` and its kin: what they build, and the sentence for each that cannot be."""
 
-import re
-
 import pytest
 import torch
 from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from support.helpers import assert_close
-from support.muse_models import both, build, built, logits_of, make_pair
+from support.muse_models import both, build, built, faults_of, logits_of, make_pair
 
 from muse_plugin.models.attention_bias_flags import parse_scales
-from muse_plugin.models.muse_config import MuseConfig, flat_flags, layer_plans, parse_stages
+from muse_plugin.models.muse_config import flat_flags, layer_plans, parse_stages
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.attention_bias import Scale
 from muse_plugin.modules.staged_layer import StagedLayer
 
 MULTI = {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "1,N/2"}
-
-
-def faults_of(**flags):
-    """The sentences that are reported, one per line."""
-    with pytest.raises(ValueError, match=r"\S") as caught:
-        build(**flags)
-    return str(caught.value).splitlines()
 
 
 def biases_of(net, side="encoder"):
@@ -60,7 +51,7 @@ def test_scales_that_cannot_be_read_are_refused(text, entry):
     ]
 
 
-@pytest.mark.parametrize("text", ["3,1", "3,3", "N/2,N/4", "all,3", "N/4,N/4"])
+@pytest.mark.parametrize("text", ["3,1", "3,3", "N/2,N/4", "all,3", "N/4,N/4", "all,all"])
 def test_scales_must_grow(text):
     assert faults_of(**{**MULTI, "encoder_attention_scales": text}) == [
         f"--encoder-attention-scales must list different scales from the smallest to the largest, but got {text!r}."
@@ -73,24 +64,11 @@ def test_the_decoder_does_not_know_how_long_its_sentence_will_be():
     assert sentence.endswith("but got N/4; use integers or all.")
 
 
-def test_there_are_at_most_as_many_scales_as_heads():
-    (sentence,) = faults_of(**{**MULTI, "encoder_attention_scales": "1,3,5"})
-    assert "at most one per head, but got 3 scales for 2 heads; use fewer scales or more heads." in sentence
-
-
 @pytest.mark.parametrize("alpha", [float("nan"), float("inf")])
 def test_alphas_must_be_finite(alpha):
     (sentence,) = faults_of(**MULTI, encoder_attention_scale_alpha=alpha)
     assert sentence.startswith("--encoder-attention-scales, --encoder-attention-scale-alpha: the alpha")
     assert sentence.endswith(f"must be a finite number, but got {alpha}.")
-    (sentence,) = faults_of(decoder_attention_bias="distance", decoder_distance_alpha=alpha)
-    assert sentence.startswith("--decoder-attention-bias: the alpha of the distance mask must be a finite number")
-    assert sentence.endswith(f"but got {alpha}.")
-
-
-def test_distance_must_not_attract():
-    (sentence,) = faults_of(encoder_attention_bias="distance", encoder_distance_alpha=-1.5)
-    assert sentence.endswith("must be a finite number of at least 0, but got -1.5.")
 
 
 @pytest.mark.parametrize("text", ["windows", "multi-scale,none", "distance,distance", "", "multi-scale,"])
@@ -111,17 +89,12 @@ def test_the_decoder_has_no_directions(name):
     )
 
 
-def test_two_directions_leave_nothing_to_see():
-    (sentence,) = faults_of(encoder_attention_bias="forward,backward")
-    assert "since two leave heads with nothing to see, but got 'forward,backward'" in sentence
-
-
 def test_a_split_needs_an_even_number_of_heads():
     (sentence,) = faults_of(encoder_attention_bias="bidirectional-split", encoder_attention_heads=1)
     assert sentence.endswith("gives half of the heads to each direction, but got 1 heads; use an even number.")
 
 
-@pytest.mark.parametrize("text", ["2", "0,0", "a", "-1", "0,"])
+@pytest.mark.parametrize("text", ["2", "0,0", "a", "-1", "0,", "0.5", "0,,1", " "])
 def test_layers_must_exist(text):
     (sentence,) = faults_of(**MULTI, encoder_attention_bias_layers=text)
     assert sentence == (
@@ -129,14 +102,11 @@ def test_layers_must_exist(text):
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["[[1,1]]", "[1,1]", "[[1,1],[2]]", "[[1,1],[0.5,1.5]]", "[[1,1],[-1,3]]", "x", "[", "__import__('os')"]
-)
-def test_tables_of_heads_must_fit(text):
-    (sentence,) = faults_of(**MULTI, encoder_attention_scale_heads=text)
+def test_tables_of_heads_must_fit():
+    (sentence,) = faults_of(**MULTI, encoder_attention_scale_heads="[[1,1]]")
     assert sentence == (
         "--encoder-attention-scale-heads must hold one list per layer with windows, here 2, of one number per scale, "
-        f"here 2, e.g. '[[3,1],[2,2]]', but got {text!r}."
+        "here 2, e.g. '[[3,1],[2,2]]', but got '[[1,1]]'."
     )
 
 
@@ -156,7 +126,7 @@ def test_a_bias_needs_self_attention(side, rest):
     )
 
 
-@pytest.mark.parametrize("text", ["self_attention//ffn", "/ffn", "ffn/", "self_attention,ffn/ffn", "a/ffn"])
+@pytest.mark.parametrize("text", ["self_attention//ffn", "/ffn", "ffn/", "self_attention,ffn/ffn", "a/ffn", "/", "a"])
 def test_stages_must_hold_different_known_branches(text):
     (sentence,) = faults_of(encoder_branches=text)
     assert sentence.startswith("--encoder-branches must list branches out of self_attention, ")
@@ -211,23 +181,6 @@ def test_options_reach_the_modules():
     assert first.alphas.tolist() == [2.0**-4, 2.0**-8]
 
 
-def test_fixed_biases_change_no_name_and_no_shape_of_a_checkpoint():
-    plain = build().state_dict()
-    limited = build(**MULTI, decoder_attention_bias="distance")
-    assert {k: v.shape for k, v in limited.state_dict().items()} == {k: v.shape for k, v in plain.items()}
-    limited.load_state_dict(plain)
-    _, _, source, previous = make_pair()
-    difference = logits_of(limited.eval(), source, previous) - logits_of(build().eval(), source, previous)
-    assert difference.abs().max() > 1e-2
-
-
-def test_learned_alphas_are_one_parameter_per_head():
-    learned = build(encoder_attention_bias="distance", encoder_distance_slopes="learned")
-    names = [name for name in learned.state_dict() if "alphas" in name]
-    assert names == [f"encoder.layers.{n}.branches.self_attention.bias.alphas" for n in range(2)]
-    assert [tuple(learned.state_dict()[name].shape) for name in names] == [(2,)] * 2
-
-
 @torch.no_grad()
 def test_alpha_of_zero_and_open_windows_are_plain_attention():
     _, _, source, previous = make_pair()
@@ -241,29 +194,6 @@ def test_alpha_of_zero_and_open_windows_are_plain_attention():
         assert_close(logits_of(build(**flags).eval(), source, previous), expected, atol=2e-5)
 
 
-def test_a_word_sees_its_window_and_nothing_else():
-    net = build(
-        model="plain_transformer",
-        encoder_layers=1,
-        encoder_attention_bias="multi-scale",
-        encoder_attention_scales="3,5",
-    ).eval()
-    words = torch.randn(1, 9, 16, requires_grad=True)
-    tokens = torch.full((1, 9), 7)
-    states = net.encoder(tokens, token_embeddings=words)["encoder_out"][0]
-    (gradient,) = torch.autograd.grad(states[4, 0].sum() + states[4, 0].pow(2).sum(), words)
-    assert gradient[0].abs().sum(-1).gt(0).nonzero().flatten().tolist() == [2, 3, 4, 5, 6]
-
-
-def test_flags_stand_in_the_help_under_their_names():
-
-    names = [
-        name for name in MuseConfig.__dataclass_fields__ if re.search("attention_(bias|scale|diag)|distance", name)
-    ]
-    assert len(names) == 8 * 2 + 1
-    assert all(MuseConfig.__dataclass_fields__[name].metadata["help"] for name in names)
-
-
 # ---- on both sides ------------------------------------------------------------------------------------------------
 
 
@@ -273,11 +203,10 @@ def test_windows_of_the_decoder_hold_at_least_a_word(text, received):
     assert sentence == f"--decoder-attention-scales: a scale must be at least 1 token wide, but got {received}."
 
 
-@pytest.mark.parametrize("text", ["4,2", "2,2", "all,all"])
-def test_scales_of_the_decoder_must_grow_too(text):
-    (sentence,) = faults_of(decoder_attention_bias="multi-scale", decoder_attention_scales=text)
+def test_scales_of_the_decoder_must_grow_too():
+    (sentence,) = faults_of(decoder_attention_bias="multi-scale", decoder_attention_scales="4,2")
     assert sentence == (
-        f"--decoder-attention-scales must list different scales from the smallest to the largest, but got {text!r}."
+        "--decoder-attention-scales must list different scales from the smallest to the largest, but got '4,2'."
     )
 
 
@@ -295,19 +224,19 @@ def test_more_scales_than_heads_are_refused_on_both_sides(side):
     )
 
 
-@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), float("-inf"), -0.25])
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("slopes", ["fixed", "learned"])
+@pytest.mark.parametrize(
+    ("side", "slopes", "alpha"),
+    [
+        *(("encoder", "fixed", alpha) for alpha in (float("nan"), float("inf"), float("-inf"), -0.25)),
+        ("encoder", "learned", -0.25),
+        ("decoder", "fixed", -0.25),
+    ],
+)
 def test_an_alpha_of_distance_that_cannot_be_is_refused(side, alpha, slopes):
     flags = {"attention_bias": "distance", "distance_alpha": alpha, "distance_slopes": slopes}
     (sentence,) = faults_of(**{f"{side}_{name}": value for name, value in flags.items()})
     assert sentence.startswith(f"--{side}-")
     assert sentence.endswith(f"the alpha of the distance mask must be a finite number of at least 0, but got {alpha}.")
-
-
-def test_an_odd_number_of_heads_is_named_with_its_flag():
-    (sentence,) = faults_of(encoder_attention_bias="distance,bidirectional-split", encoder_attention_heads=1)
-    assert sentence.startswith("--encoder-attention-")
 
 
 @pytest.mark.parametrize("text", ["forward,backward", "backward , bidirectional-split", "forward,multi-scale,backward"])
@@ -319,12 +248,9 @@ def test_one_direction_is_all_that_is_possible(text):
     )
 
 
-@pytest.mark.parametrize("text", ["2", "0,0", "0.5", "-1", "0,,1", " "])
-def test_layers_of_the_decoder_must_exist(text):
-    (sentence,) = faults_of(decoder_attention_bias="distance", decoder_attention_bias_layers=text)
-    assert sentence == (
-        f"--decoder-attention-bias-layers must list different layers from 0 to 1, e.g. 0,1, but got {text!r}."
-    )
+def test_layers_of_the_decoder_must_exist():
+    (sentence,) = faults_of(decoder_attention_bias="distance", decoder_attention_bias_layers="2")
+    assert sentence == "--decoder-attention-bias-layers must list different layers from 0 to 1, e.g. 0,1, but got '2'."
 
 
 @pytest.mark.parametrize(
@@ -332,6 +258,11 @@ def test_layers_of_the_decoder_must_exist(text):
     [
         "",
         "[]",
+        "x",
+        "[1,1]",
+        "[[1,1],[2]]",
+        "[[1,1],[0.5,1.5]]",
+        "[[1,1],[-1,3]]",
         "[[1,1],[1,1],[1,1]]",
         "[[2],[2]]",
         "[[1,1],[1,0,1]]",
@@ -397,7 +328,7 @@ def test_faults_of_both_sides_are_reported_together():
         assert sum(sentence.startswith(beginning) for sentence in sentences) == 1, beginning
 
 
-@pytest.mark.parametrize("text", ["self_attention/cross_attention//ffn", "self_attention/ffn/self_attention", "/", "a"])
+@pytest.mark.parametrize("text", ["self_attention/cross_attention//ffn", "/"])
 def test_stages_of_the_decoder_are_checked_too(text):
     (sentence,) = faults_of(decoder_branches=text)
     assert sentence.startswith("--decoder-branches must list branches out of self_attention, conv, long_short_range, ")
@@ -502,25 +433,7 @@ def test_presets_of_windows_hand_out_their_heads_by_the_published_rule(name, exp
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "muse_distance_iwslt_de_en",
-        "transformer_distance_iwslt_de_en",
-        "muse_distance_tiny",
-        "transformer_distance_tiny",
-    ],
-)
-def test_presets_of_distance_lose_as_published(name):
-    for plan in (plan.bias for plan in layer_plans(preset(name), "encoder")):
-        assert plan.scales is None
-        assert plan.directions == ("forward", "backward") * 2
-        assert plan.masks_diagonal
-        assert (plan.alphas, plan.learned) == ((1.5,) * 4, False)
-    assert all(plan.bias is None for plan in layer_plans(preset(name), "decoder"))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["plain_transformer", "plain_transformer_tiny", "plain_transformer_iwslt_de_en", "transformer_distance_tiny"],
+    ["plain_transformer", "plain_transformer_tiny", "transformer_distance_tiny"],
 )
 def test_the_plain_transformer_has_a_branch_per_stage(name):
     flat = preset(name)

@@ -5,33 +5,31 @@ windows to differ.
 """
 
 from functools import cache
-from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.models import build_model
 from fairseq.sequence_generator import SequenceGenerator
-from omegaconf import OmegaConf
 from support.helpers import assert_close
 from support.muse_models import (
     PAD,
-    SMALL,
     SYMBOLS,
     assert_same_training,
     both,
     build,
+    build_from_config,
     lengths_of,
     logits_of,
     make_batch,
+    make_config,
     make_pair,
     make_sentence,
+    step_through,
     train_once,
 )
 from support.reference import make_dictionary
 from torch._dynamo.utils import counters
 
-from muse_plugin.models.muse_config import MuseConfig
 from muse_plugin.modules import compiled_layer
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.parallel_layer import ParallelLayer
@@ -132,9 +130,10 @@ def loss_of(net, lengths=LENGTHS, targets=TARGETS):
 
 
 @torch.no_grad()
-def test_a_sentence_alone_equals_itself_in_a_batch(net):
+@pytest.mark.parametrize("case", CASES)
+def test_a_sentence_alone_equals_itself_in_a_batch(case):
     for left in (True, False):
-        check_alone(net, left)
+        check_alone(made(case), left)
 
 
 def check_alone(net, left):
@@ -149,7 +148,9 @@ def check_alone(net, left):
 
 
 @torch.no_grad()
-def test_sentences_of_one_word_are_finite_and_independent(net):
+@pytest.mark.parametrize("case", CASES)
+def test_sentences_of_one_word_are_finite_and_independent(case):
+    net = made(case)
     source, previous = make_batch([make_sentence(1)] * 2), make_batch([make_sentence(1)] * 2)
     out = logits_of(net, source, previous)
     assert out.isfinite().all()
@@ -160,7 +161,9 @@ def test_sentences_of_one_word_are_finite_and_independent(net):
 
 
 @torch.no_grad()
-def test_changing_a_token_leaves_earlier_outputs_bit_identical(net):
+@pytest.mark.parametrize("case", CASES)
+def test_changing_a_token_leaves_earlier_outputs_bit_identical(case):
+    net = made(case)
     source = make_batch([make_sentence(9)] * 2)
     previous = torch.stack([make_sentence(12, seed).roll(1) for seed in (1, 2)])
     before = logits_of(net, source, previous)
@@ -172,21 +175,11 @@ def test_changing_a_token_leaves_earlier_outputs_bit_identical(net):
         assert not torch.equal(after[:, changed], before[:, changed])
 
 
-def step_through(net, encoder_out, tokens, steps, state):
-    """The logits of new tokens, a few positions at a time."""
-    parts, end = [], tokens.shape[1] - sum(steps)
-    for new in steps:
-        end += new
-        parts.append(net.decoder(tokens[:, :end], encoder_out, incremental_state=state)[0])
-        assert parts[-1].shape[1] == new
-    return torch.cat(parts, dim=1)
-
-
 @torch.no_grad()
 def test_steps_equal_one_pass(net):
     _, _, source, previous = make_pair(LENGTHS, TARGETS)
     encoder_out = net.encoder(source, lengths_of(source))
-    stepwise = step_through(net, encoder_out, previous, [1, 1, 1, 3, 1, 8, 1, 1], {})
+    stepwise = step_through(net, encoder_out, previous, [1, 1, 1, 3, 1, 8, 1, 1])
     real = previous.ne(PAD)
     assert_close(stepwise[real], logits_of(net, source, previous)[real], atol=ATOL)
 
@@ -253,7 +246,6 @@ def span(first, last, length):
     return list(range(max(first, 0), min(last, length - 1) + 1))
 
 
-@pytest.mark.parametrize("model", ["muse_simple", "plain_transformer"])
 @pytest.mark.parametrize(
     ("flags", "reach"),
     [
@@ -277,19 +269,18 @@ def span(first, last, length):
     ],
     ids=lambda value: ",".join(map(str, value.values())) if isinstance(value, dict) else "",
 )
-def test_an_encoder_layer_sees_its_window_and_nothing_else(model, flags, reach):
+def test_an_encoder_layer_sees_its_window_and_nothing_else(flags, reach):
     flags = {f"encoder_{name}": value for name, value in flags.items()}
-    net = build(model=model, **{**both(layers=1, attention_heads=HEADS), **flags})
+    net = build(model="plain_transformer", **{**both(layers=1, attention_heads=HEADS), **flags})
     for row, length in enumerate((23, 14, 9)):
         for position in (0, length // 2, length - 1):
             assert seen_by(net, "encoder", position, row) == span(*reach(position, length), length)
 
 
-@pytest.mark.parametrize("model", ["muse_simple", "plain_transformer"])
 @pytest.mark.parametrize(("scales", "reach"), [("1", 0), ("2", 1), ("1,4", 3), ("all", 99)])
-def test_a_decoder_layer_sees_the_last_words_and_nothing_else(model, scales, reach):
+def test_a_decoder_layer_sees_the_last_words_and_nothing_else(scales, reach):
     flags = {"decoder_attention_bias": "multi-scale", "decoder_attention_scales": scales}
-    net = build(model=model, **{**both(layers=1, attention_heads=HEADS), **flags})
+    net = build(model="muse_simple", **{**both(layers=1, attention_heads=HEADS), **flags})
     for position in (0, 3, 12):
         assert seen_by(net, "decoder", position, rows=(13,)) == span(position - reach, position, 13)
 
@@ -455,7 +446,7 @@ def test_a_model_in_half_precision_translates(form):
 # ---- parameters, checkpoints, pruning -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["windows", "distance", "geometric", "split", "learned", "sum"])
 def test_only_learned_alphas_are_parameters(case):
     unbiased = make(case, **both(attention_bias="none"))
     biased = make(case)
@@ -467,7 +458,7 @@ def test_only_learned_alphas_are_parameters(case):
     assert counts[0] - counts[1] == (2 * 2 * HEADS if learned else 0)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("learned", "sum")])
+@pytest.mark.parametrize("case", ["windows", "windows_transformer", "distance", "split", "long_short_range"])
 @torch.no_grad()
 def test_a_checkpoint_of_a_model_without_bias_fits_one_with_a_fixed_bias(case):
     unbiased, biased = make(case, **both(attention_bias="none"), seed=8).eval(), make(case).eval()
@@ -494,19 +485,6 @@ def test_learned_alphas_of_the_fixed_value_give_the_same():
         for attention in attentions_of(learned, side):
             attention.bias.alphas.fill_(1.5)
     assert_close(loss_of(learned), loss_of(fixed), atol=1e-6)
-
-
-def make_config(**flags):
-    """Flags as fairseq keeps them."""
-    config = OmegaConf.structured(MuseConfig(**{**SMALL, "dropout": 0.0, **flags}))
-    OmegaConf.set_struct(config, False)
-    config._name = "muse"
-    return config
-
-
-def build_from_config(config):
-    dictionary = make_dictionary(SYMBOLS)
-    return build_model(config, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary))
 
 
 PRUNING = {

@@ -1,6 +1,5 @@
 """The Distance-based Self-Attention Network and DiSAN: sizes as published, what either direction sees, and flags."""
 
-import io
 import re
 
 import pytest
@@ -12,8 +11,6 @@ from support.helpers import assert_close
 from support.sentence_models import SYMBOLS, build, make_input, make_sentences, make_task
 from torch import nn
 
-from muse_plugin.models.directional_attention_network import DirectionalAttentionNetworkModel
-from muse_plugin.models.distance_attention_network import DistanceAttentionNetworkModel
 from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.modules.attention_bias import Direction, DistancePenalty
 from muse_plugin.modules.directional_attention import DirectionalAttention
@@ -160,19 +157,6 @@ def test_a_word_never_attends_to_itself():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", NAMES)
-def test_a_sentence_of_one_word_is_finite_and_alone_what_it_is_in_a_batch(name):
-    net = build(name).eval()
-    sentences = make_sentences(*LENGTHS)
-    batch = net.represent(**make_input(sentences, longer=4))
-    assert batch.isfinite().all()
-    for row, sentence in enumerate(sentences):
-        assert_close(net.represent(**make_input([sentence]))[0], batch[row], atol=1e-5)
-    words = net.represent(**make_input([torch.tensor([n]) for n in range(4, 10)]))
-    assert words.std(0).max() > 1e-2
-
-
-@torch.no_grad()
 def test_without_alpha_distance_costs_nothing_and_with_it_does():
     """Alpha 0 is the model without the mask: in the attention, the order of the words seen does not matter."""
     x, lengths = torch.randn(1, 6, 12), torch.tensor([6])
@@ -205,23 +189,10 @@ def test_pairs_train_with_finite_gradients_everywhere(name):
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("name", NAMES)
-def test_a_checkpoint_is_read_back_and_holds_no_masks(name):
-    task = make_task(pairs=True)
-    net, other = build(name, task).eval(), build(name, task, seed=8).eval()
-    batch = {**make_input(make_sentences(5, 2)), **make_input(make_sentences(3, 4, seed=1), prefix="pair")}
-    file = io.BytesIO()
-    torch.save(net.state_dict(), file)
-    file.seek(0)
-    other.load_state_dict(torch.load(file), strict=True)
-    assert_close(other(**batch).logits, net(**batch).logits, atol=0, rtol=0)
+def test_a_checkpoint_holds_no_masks(name):
+    net = build(name, make_task(pairs=True))
     assert set(net.state_dict()) == {key for key, _ in net.named_parameters()}
-
-
-def test_registered_models_are_ours():
-    assert MODEL_REGISTRY[DISTANCE] is DistanceAttentionNetworkModel
-    assert MODEL_REGISTRY[DIRECTIONAL] is DirectionalAttentionNetworkModel
 
 
 # ---- errors -------------------------------------------------------------------------------------------------------

@@ -40,15 +40,6 @@ def prepared(seed=3, **flags):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("variant", ["muse", "muse_simple", "normalize_before", "separate_projection", "conv_heads"])
-def test_outputs_equal_those_of_the_ordinary_form(variant):
-    _, _, source, previous = make_pair()
-    expected, net = logits_of(built(variant), source, previous), built(variant, "inference")
-    assert all(layer.packed is not None for layer in layers_of(net))
-    assert_close(logits_of(net, source, previous), expected, atol=ATOL)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("variant", VARIANTS_THAT_SEARCH)
 def test_hypotheses_are_those_of_the_ordinary_form(variant):
     _, _, source, _ = make_pair()

@@ -2,52 +2,32 @@
 
 import re
 import sys
-from argparse import Namespace
-from types import SimpleNamespace
 
 import pytest
-from fairseq.models import build_model
 from support.helpers import PACKAGE, run_command
-from support.reference import make_dictionary
+from support.muse_models import build, faults_of
 
 from muse_plugin.models.layer_builder import branch_names
 from muse_plugin.models.muse_config import parse_kernel_sizes
 
-SMALL = {
-    f"{side}_{name}": value
-    for side in ("encoder", "decoder")
-    for name, value in {"layers": 2, "embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2}.items()
-}
 
-
-def build(target_symbols=None, **flags):
-    source = make_dictionary(20)
-    target = source if target_symbols is None else make_dictionary(target_symbols)
-    task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    return build_model(Namespace(_name="muse", arch="muse", **{**SMALL, **flags}), task)
-
-
-def faults_of(**flags):
-    """The sentences that are reported, one per line."""
-    with pytest.raises(ValueError, match=r"\S") as caught:
-        build(**flags)
-    return str(caught.value).splitlines()
+def on_both_sides(*values):
+    """Pairs of a side and a value: all of them in the encoder, the first in the decoder, which shares the code."""
+    return [*(("encoder", value) for value in values), ("decoder", values[0])]
 
 
 def test_the_flags_that_the_others_change_one_by_one_are_good():
     build()
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize(("side", "value"), on_both_sides(0, -4))
 @pytest.mark.parametrize("size", ["embed_dim", "ffn_embed_dim"])
-@pytest.mark.parametrize("value", [0, -4])
 def test_build_raises_error_for_a_width_below_one(side, size, value):
     sentence = f"--{side}-{size.replace('_', '-')} must be at least 1, but got {value}."
     assert sentence in faults_of(**{f"{side}_{size}": value})
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("text", ["", "  ", "[]"])
+@pytest.mark.parametrize(("side", "text"), on_both_sides("", "  ", "[]"))
 def test_build_raises_error_when_there_are_no_kernel_sizes(side, text):
     (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
     assert sentence == (
@@ -70,16 +50,16 @@ def test_even_kernels_are_good_in_the_decoder():
     assert model.decoder.layers[0].branches["conv"].kernel_sizes == (2, 4)
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("text", ["3.5", "3,0", "-3", "True", "[[3],[5.0]]", "3,'5'"])
+@pytest.mark.parametrize(("side", "text"), on_both_sides("3.5", "3,0", "-3", "True", "[[3],[5.0]]", "3,'5'"))
 def test_build_raises_error_when_a_kernel_size_is_no_positive_integer(side, text):
     (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
     pattern = rf"--{side}-kernel-sizes: kernel sizes must be integers >= 1, but got \[.*\]; give e\.g\. 3,15\."
     assert re.fullmatch(pattern, sentence)
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("text", ["three", "3;15", "3 15", "03", "{3}", "'3'", "__import__('os').getcwd()"])
+@pytest.mark.parametrize(
+    ("side", "text"), on_both_sides("three", "3;15", "3 15", "03", "{3}", "'3'", "__import__('os').getcwd()")
+)
 def test_build_raises_error_when_kernel_sizes_cannot_be_read(side, text):
     (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
     assert sentence == f"--{side}-kernel-sizes must list integers, e.g. 3,15 or '[[3],[7]]', but got {text!r}."
@@ -122,9 +102,8 @@ def test_kernel_sizes_do_not_matter_where_nothing_convolves():
     build(encoder_branches="self_attention,ffn", encoder_kernel_sizes="none of your business")
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize(("side", "heads"), on_both_sides(3, 0, -2))
 @pytest.mark.parametrize("kind", ["attention", "conv"])
-@pytest.mark.parametrize("heads", [3, 0, -2])
 def test_build_raises_error_when_the_width_does_not_divide_into_heads(side, kind, heads):
     (sentence,) = faults_of(**{f"{side}_{kind}_heads": heads})
     assert sentence == (
@@ -146,17 +125,19 @@ def test_build_raises_error_for_cross_attention_in_the_encoder():
     assert sentence.endswith("with the unknown cross_attention.")
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-@pytest.mark.parametrize("text", ["conv,ffn,conv", "", ","])
+@pytest.mark.parametrize(("side", "text"), on_both_sides("conv,ffn,conv", "", ","))
 def test_build_raises_error_for_a_repeated_branch_or_none(side, text):
     (sentence,) = faults_of(**{f"{side}_branches": text})
     assert sentence.startswith(f"--{side}-branches must list branches out of ")
     assert sentence.endswith(f", each at most once, but got {text!r}.")
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
 @pytest.mark.parametrize(
-    "name", "attention_dropout activation_dropout branch_dropout input_dropout weight_dropout".split()
+    ("name", "rate"),
+    [
+        *(("input_dropout", rate) for rate in (-0.1, 1.0, float("nan"))),
+        *((f"{name}_dropout", 1.5) for name in ("attention", "activation", "branch", "weight")),
+    ],
 )
 def test_build_raises_error_when_a_dropout_is_no_probability_below_one(name, rate):
     (sentence,) = faults_of(**{name: rate})
@@ -196,8 +177,7 @@ def test_build_raises_error_when_shared_embeddings_have_different_widths():
         assert part in sentence
 
 
-@pytest.mark.parametrize("keep", ["0,2", "a", "0,-3", "0,0.5"])
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize(("side", "keep"), on_both_sides("0,2", "a", "0,-3", "0,0.5"))
 def test_build_raises_error_when_a_layer_to_keep_does_not_exist(side, keep):
     (sentence,) = faults_of(**{f"{side}_layers_to_keep": keep})
     assert f"--{side}-layers-to-keep" in sentence

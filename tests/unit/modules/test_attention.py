@@ -83,7 +83,7 @@ def test_fused_kernel_and_weights_path_agree_in_values_and_gradients(masked, cau
         assert_close(fused, plain, atol=2e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, need_weights, causal):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import product
 
 import pytest
 import torch
@@ -81,9 +82,8 @@ def test_fractions_of_a_sentence_are_rounded_as_in_the_table(length):
         assert Scale(divisor=divisor).resolve(torch.tensor([length])).tolist() == [width]
 
 
-@pytest.mark.parametrize("length", range(1, 12))
-def test_a_fraction_is_odd_and_at_least_one_token(length):
-    for divisor in (1, 2, 3, 16):
+def test_a_fraction_is_odd_and_at_least_one_token():
+    for length, divisor in product(range(1, 12), (1, 2, 3, 16)):
         (width,) = Scale(divisor=divisor).resolve(torch.tensor([length])).tolist()
         assert width == max(1, length // divisor) + (max(1, length // divisor) % 2 == 0)
 
@@ -134,8 +134,7 @@ def test_a_fraction_can_be_a_radius():
     assert ranges_of(bias, 10, 22) == [[(-3, 3)], [(-5, 5)]]
 
 
-@pytest.mark.parametrize("width", [0, -1, -3])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("width", "causal"), [(0, False), (0, True), (-3, False)])
 def test_raises_error_when_a_window_is_empty(width, causal):
     with pytest.raises(ValueError, match=rf"^a scale must be at least 1 token wide, but got {width}\.$"):
         MultiScaleWindows([Scale(3), Scale(width)], causal)
@@ -237,8 +236,9 @@ def test_geometric_alphas_are_those_of_the_formula(heads):
         assert alphas == [1 / 4, 1 / 16, 1 / 64, 1 / 256]
 
 
-@pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf, -0.5])
-@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(
+    ("alpha", "learned"), [(math.nan, False), (math.inf, False), (-math.inf, True), (-0.5, False), (-0.5, True)]
+)
 def test_raises_error_when_an_alpha_is_negative_or_not_finite(alpha, learned):
     sentence = f"^the alpha of the distance mask must be a finite number of at least 0, but got {alpha}\\.$"
     with pytest.raises(ValueError, match=sentence):

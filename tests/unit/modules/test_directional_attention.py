@@ -58,8 +58,8 @@ def by_hand(module, row):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("weights", [1 << 24, 1, 4 * 7 * WIDTH * 3])  # one block, a block per query, blocks of three
-@pytest.mark.parametrize("bound", [5.0, 1.0])
+# One block, a block per query, blocks of three.
+@pytest.mark.parametrize(("weights", "bound"), [(1 << 24, 5.0), (1, 1.0), (4 * 7 * WIDTH * 3, 5.0)])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_it_is_what_the_equations_say_in_any_blocks(direction, bound, weights):
     module = make(direction, bound=bound, weights_at_once=weights)

@@ -62,8 +62,7 @@ def attend_by_hand(attention, row, direction, alpha):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("norms", [True, False])
-@pytest.mark.parametrize("alpha", [1.5, 0.0, 0.25])
+@pytest.mark.parametrize(("alpha", "norms"), [(1.5, True), (0.0, True), (0.25, False)])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_attention_is_that_of_the_equations(direction, alpha, norms):
     attention = make(MaskedAttention, direction, alpha=alpha, norms=norms)

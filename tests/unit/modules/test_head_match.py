@@ -20,6 +20,7 @@ KINDS = [
         )
     )
     if (match, aggregation) not in (("cosine", "max"), ("bilinear", "max"))
+    if levels > 1 or (hierarchy and not per_level)  # which need several levels to make a difference
 ]
 
 

@@ -142,8 +142,7 @@ STAGES = [
 ]
 
 
-@pytest.mark.parametrize("steps", [[1] * 6, [2, 3, 1], [6]], ids=str)
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("packed", "steps"), [(False, [2, 3, 1]), (False, [6]), (True, [1] * 6)], ids=str)
 @pytest.mark.parametrize("text", STAGES)
 @torch.no_grad()
 def test_any_number_of_new_positions_at_a_time_equals_the_whole(text, packed, steps):
@@ -167,7 +166,7 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(text, packed, st
     assert_close(stepwise[real], weights.permute(1, 2, 0, 3)[real], atol=ATOL)
 
 
-@pytest.mark.parametrize("order", [[2, 0, 1], [1, 1, 1], [0, 2], [2, 2, 0, 1]], ids=str)
+@pytest.mark.parametrize("order", [[0, 2], [2, 2, 0, 1]], ids=str)
 @pytest.mark.parametrize("text", STAGES)
 @torch.no_grad()
 def test_reordered_rows_continue_like_a_fresh_pass(text, order):

@@ -54,8 +54,7 @@ def calls(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("causal", "dtype"), [(True, torch.float32), (False, torch.float64)])
 @pytest.mark.parametrize(
     "case", [Case([3]), Case([3, 15], gate=True), Case([7], history=2, mask=True), Case([31], length=4, history=40)]
 )

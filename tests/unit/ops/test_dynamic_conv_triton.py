@@ -15,9 +15,14 @@ from muse_plugin.ops import dynamic_conv as op
 from muse_plugin.ops.dynamic_conv import dynamic_conv
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("sizes", "dtype"),
+    [
+        *((sizes, torch.float32) for sizes in ([1], [3], [3, 15], [2, 4], [31])),
+        *(([3, 15], dtype) for dtype in (torch.float16, torch.bfloat16)),
+    ],
+)
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("sizes", [[1], [3], [3, 15], [2, 4], [31]])
 def test_values_and_gradients_are_as_exact_as_those_of_the_reference(triton_on_cpu, sizes, causal, dtype):
     case = Case(sizes, causal, batch=2, heads=1, dtype=dtype, gate=len(sizes) > 1, mask=True)
     check(case, "triton")

@@ -1,33 +1,26 @@
 """Loads the Python files of examples/recipe, which are no package."""
 
-import importlib.util
-
 import pytest
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, load_program
 
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"recipe_{name}", REPOSITORY / "examples" / "recipe" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+TOOLS = REPOSITORY / "examples" / "recipe"
 
 
 @pytest.fixture(scope="session")
 def corpus():
-    return load("corpus")
+    return load_program(TOOLS / "corpus.py")
 
 
 @pytest.fixture(scope="session")
 def download():
-    return load("download")
+    return load_program(TOOLS / "download.py")
 
 
 @pytest.fixture(scope="session")
 def tabulate():
-    return load("tabulate")
+    return load_program(TOOLS / "tabulate.py")
 
 
 @pytest.fixture(scope="session")
 def scaling():
-    return load("scaling")
+    return load_program(TOOLS / "scaling.py")

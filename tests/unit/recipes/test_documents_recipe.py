@@ -12,9 +12,8 @@ import tarfile
 
 import pytest
 import torch
-from fairseq import options
-from fairseq.models import ARCH_MODEL_REGISTRY
-from support.helpers import REPOSITORY, parse_flags, recipe_environment
+from support.helpers import REPOSITORY, parse_flags
+from support.recipes import WRITE_DOWN, parse_training, read_calls, read_flag, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
@@ -329,38 +328,24 @@ def run_script(folder, script, *arguments, **settings):
 
     Training warns; predictions are not made; accuracy is 90 plus the number of heads.
     """
-    programs = folder / "programs"
-    if not programs.exists():
-        programs.mkdir(parents=True)
-        (programs / "fairseq-train").write_text(
-            '#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n'
-            "for name in muse_plugin fairseq; do\n"
-            'echo "12:00 | WARNING | $name.tasks | $name has something to say"\ndone\n'
-        )
-        # Everything else that Python is asked for is done.
-        (programs / "python").write_text(
-            '#!/bin/sh\ncase "$3" in\n'
-            'prepare-text) shift 3; printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE" ;;\n'
-            "predict) ;;\n"
-            'score-labels) exec "$REAL_PYTHON" "$0-score" "$@" ;;\n'
-            '*) exec "$REAL_PYTHON" "$@" ;;\nesac\n'
-        )
-        (programs / "python-score").write_text(
-            "import json, pathlib, sys\nwords = sys.argv\n"
-            "settings = dict(words[i + 1].split('=', 1) for i, word in enumerate(words) if word == '--record')\n"
-            "result = {'scores': {'accuracy': {'mean': 90 + int(settings['heads'])}}, 'settings': settings}\n"
-            "pathlib.Path(words[words.index('--output') + 1]).write_text(json.dumps(result))\n"
-        )
-        for program in programs.iterdir():
-            program.chmod(0o755)
-    own = {"REAL_PYTHON": sys.executable, "ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
-    environment = recipe_environment(programs, **{**own, **settings})
-    command = ["bash", str(RECIPE / f"{script}.sh"), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-
-
-def read_calls(folder):
-    return [call.split("\n") for call in (folder / "arguments").read_text().removesuffix("\n\n").split("\n\n")]
+    score = folder / "score.py"
+    score.parent.mkdir(parents=True, exist_ok=True)
+    score.write_text(
+        "import json, pathlib, sys\nwords = sys.argv\n"
+        "settings = dict(words[i + 1].split('=', 1) for i, word in enumerate(words) if word == '--record')\n"
+        "result = {'scores': {'accuracy': {'mean': 90 + int(settings['heads'])}}, 'settings': settings}\n"
+        "pathlib.Path(words[words.index('--output') + 1]).write_text(json.dumps(result))\n"
+    )
+    warns = (
+        'for name in muse_plugin fairseq; do echo "12:00 | WARNING | $name.tasks | $name has something to say"; done'
+    )
+    # Everything else that Python is asked for is done.
+    python = (
+        f'case "$3" in prepare-text) shift 3; {WRITE_DOWN} ;; predict) ;; '
+        f'score-labels) exec "{sys.executable}" "{score}" "$@" ;; *) exec "{sys.executable}" "$@" ;; esac'
+    )
+    programs = {"fairseq-train": f"{WRITE_DOWN}\n{warns}", "python": python}
+    return run_written_down(folder, "documents", script, *arguments, programs=programs, **settings)
 
 
 def make_data(folder, part="r8/data"):
@@ -375,15 +360,7 @@ def make_data(folder, part="r8/data"):
 def train(folder, *arguments, **settings):
     done = run_script(folder, "train", *arguments, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    parsed = []
-    for words in read_calls(folder):
-        at = words.index("--user-dir")
-        parsed.append(options.parse_args_and_arch(options.get_training_parser(), words[:at] + words[at + 2 :]))
-    return parsed
-
-
-def read_flag(args, name):
-    return getattr(args, name, getattr(ARCH_MODEL_REGISTRY[args.arch].config_class(), name))
+    return [parse_training(words) for words in read_calls(folder)]
 
 
 def test_every_model_is_trained_as_published(tmp_path):

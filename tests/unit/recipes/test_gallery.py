@@ -1,22 +1,18 @@
 """Pictures of the gallery stay small, and what they show stays."""
 
-import importlib.util
 import io
 
 import numpy
 import pytest
 from PIL import Image
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, load_program
 
 GALLERY = REPOSITORY / "examples" / "gallery"
 
 
 @pytest.fixture(scope="module")
 def shrinker():
-    spec = importlib.util.spec_from_file_location("gallery_shrink", GALLERY / "shrink.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_program(GALLERY / "shrink.py")
 
 
 def read(content):

@@ -1,6 +1,5 @@
 """The recipe of head-wise match: conversions and table on made-up files, and the commands that its scripts run."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -8,20 +7,14 @@ from pathlib import Path
 
 import pytest
 from fairseq import options
-from support.helpers import REPOSITORY, parse_flags, recipe_environment
+from support.helpers import REPOSITORY, load_program, parse_flags
+from support.recipes import WRITE_DOWN, read_calls, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
 RECIPE = REPOSITORY / "examples" / "head_wise_match"
 NLI_HEADER = "gold_label\tsentence1_binary_parse\tsentence1\tsentence2\tpairID\n"
 QQP_HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"head_wise_match_{name}", RECIPE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # pairs.py
@@ -35,7 +28,7 @@ def run_pairs(form, content, *flags):
 
 @pytest.fixture(scope="module")
 def pairs():
-    return load("pairs")
+    return load_program(RECIPE / "pairs.py")
 
 
 def convert(pairs, form, content):
@@ -158,24 +151,11 @@ def test_lists_of_files_are_sound():
 # The scripts
 
 
-def write_program(path, text):
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)
-
-
 def run_script(folder, script, **settings):
     """Runs a script in which fairseq-train and muse-plugin only write down their arguments, call by call."""
-    programs = folder / "programs"
-    if not programs.exists():
-        programs.mkdir(parents=True)
-        write_down = 'printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"'
-        write_program(programs / "fairseq-train", write_down)
-        ours = f'if [ "$2" = muse_plugin.cli ]; then {write_down}; else exec "{sys.executable}" "$@"; fi'
-        write_program(programs / "python", ours)
-    own = {"ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
-    environment = recipe_environment(programs, **{**own, **settings})
-    command = ["bash", str(RECIPE / f"{script}.sh")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    ours = f'if [ "$2" = muse_plugin.cli ]; then {WRITE_DOWN}; else exec "{sys.executable}" "$@"; fi'
+    programs = {"fairseq-train": WRITE_DOWN, "python": ours}
+    return run_written_down(folder, "head_wise_match", script, programs=programs, **settings)
 
 
 def make_data(folder, dataset, kind="pieces", pairs=100):
@@ -185,11 +165,6 @@ def make_data(folder, dataset, kind="pieces", pairs=100):
     (data / "settings.txt").write_text(f"dataset={dataset}\n", encoding="utf-8")
     record = {"splits": {"train": {"sentences": pairs}}}
     (data / "bin" / "text_pipeline.json").write_text(json.dumps({"data": record}), encoding="utf-8")
-
-
-def read_calls(folder):
-    """The arguments of each call."""
-    return [text.split("\n") for text in (folder / "arguments").read_text(encoding="utf-8").split("\n\n")[:-1]]
 
 
 def read_commands(folder):
@@ -394,7 +369,7 @@ def test_files_of_another_data_set_are_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def compare():
-    return load("compare")
+    return load_program(RECIPE / "compare.py")
 
 
 def write_result(folder, scores, test="test", seed=1, seconds=None, **settings):

@@ -1,6 +1,5 @@
 """Recipes of sentence models: their commands as fairseq reads them, and their Python programs on made-up files."""
 
-import importlib.util
 import itertools
 import json
 import subprocess
@@ -8,13 +7,11 @@ import sys
 
 import pytest
 import torch
-from fairseq import options
-from fairseq.models import ARCH_MODEL_REGISTRY
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import load_program
+from support.recipes import EXAMPLES, WRITE_DOWN, parse_training, read_calls, read_flag, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
-EXAMPLES = REPOSITORY / "examples"
 RECIPES = ("mtl16", "sst", "snli", "pos_tagging", "ner")
 MODELS = (
     "multi_scale_transformer",
@@ -35,26 +32,9 @@ DATA_FOLDERS = {
 }
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", EXAMPLES / path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def run_script(folder, recipe, *arguments, script="train", **settings):
     """Runs a script with a fairseq-train that only writes down its arguments, call by call."""
-    programs = folder / "programs"
-    if not programs.exists():
-        programs.mkdir(parents=True)
-        (programs / "fairseq-train").write_text(
-            '#!/bin/sh\nprintf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"\n', encoding="utf-8"
-        )
-        (programs / "fairseq-train").chmod(0o755)
-    own = {"ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
-    environment = recipe_environment(programs, **{**own, **settings})
-    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return run_written_down(folder, recipe, script, *arguments, programs={"fairseq-train": WRITE_DOWN}, **settings)
 
 
 def read_commands(folder, recipe, *arguments, data_folder=None, **settings):
@@ -68,19 +48,7 @@ def read_commands(folder, recipe, *arguments, data_folder=None, **settings):
         settings.setdefault("DOMAIN", "apparel")
     done = run_script(folder, recipe, *arguments, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    calls = (folder / "arguments").read_text(encoding="utf-8").removesuffix("\n\n").split("\n\n")
-    return [parse(call.split("\n")) for call in calls]
-
-
-def parse(words):
-    """The arguments as fairseq-train understands them; the plugin is imported already."""
-    at = words.index("--user-dir")
-    return options.parse_args_and_arch(options.get_training_parser(), input_args=words[:at] + words[at + 2 :])
-
-
-def read_flag(args, name):
-    """A flag as the model sees it: given, of the preset, or the model's default."""
-    return getattr(args, name, getattr(ARCH_MODEL_REGISTRY[args.arch].config_class(), name))
+    return [parse_training(words) for words in read_calls(folder)]
 
 
 # Commands
@@ -259,7 +227,7 @@ def test_lists_of_files_are_sound(download, recipe):
 
 @pytest.fixture(scope="module")
 def phrases():
-    return load(EXAMPLES / "sst" / "phrases.py")
+    return load_program(EXAMPLES / "sst" / "phrases.py")
 
 
 def test_a_tree_gives_its_phrases_with_their_labels(phrases):
@@ -324,7 +292,7 @@ def test_sentences_come_first_and_once(phrases, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def split_domain():
-    return load(EXAMPLES / "mtl16" / "split_domain.py")
+    return load_program(EXAMPLES / "mtl16" / "split_domain.py")
 
 
 def run_split(module, monkeypatch, folder, *arguments):
@@ -369,7 +337,7 @@ def test_what_cannot_be_split_is_said(split_domain, tmp_path, monkeypatch, capsy
 
 @pytest.fixture(scope="module")
 def compare():
-    return load(EXAMPLES / "mtl16" / "compare.py")
+    return load_program(EXAMPLES / "mtl16" / "compare.py")
 
 
 def write_run(folder, model, domain, seed, accuracy, test="official", **settings):
@@ -538,7 +506,7 @@ def test_what_is_no_pair_is_named(form, text, sentence):
 
 @pytest.fixture(scope="module")
 def plot():
-    return load(EXAMPLES / "mirrored_summation" / "plot.py")
+    return load_program(EXAMPLES / "mirrored_summation" / "plot.py")
 
 
 def write_errors(folder, errors, terms=(10,), **settings):
@@ -610,7 +578,7 @@ def test_a_figure_is_drawn(plot, tmp_path):
 
 
 def test_errors_are_read_out_of_logs(tmp_path):
-    collect = load(EXAMPLES / "mirrored_summation" / "collect.py")
+    collect = load_program(EXAMPLES / "mirrored_summation" / "collect.py")
     log = tmp_path / "log"
     lines = [
         f"2026 | INFO | valid | epoch {n} | valid on 'valid' subset | loss {e} | mse {e} | pearson 0"

@@ -1,15 +1,14 @@
 """What each train.sh hands to fairseq-train, read by fairseq's own parser: are the settings the published ones?"""
 
 import itertools
-import subprocess
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import optim, options
+from fairseq import optim
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
-from support.helpers import REPOSITORY, recipe_environment
+from support.recipes import WRITE_DOWN, parse_training, read_calls, run_written_down
 from support.reference import make_dictionary
 from torch import nn
 
@@ -19,33 +18,18 @@ RECIPES = ("multi30k", "iwslt14_de_en", "iwslt15_en_vi", "wmt14_en_de", "wmt14_e
 MODELS = ("muse", "muse_simple", "transformer")
 
 
-def read_command(folder, recipe, *arguments, **settings):
-    """Runs train.sh with a fairseq-train that only writes down its arguments; returns them."""
-    programs = folder / "programs"
-    programs.mkdir(parents=True)
-    (programs / "fairseq-train").write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$ARGUMENTS_FILE"\n', encoding="utf-8")
-    (programs / "fairseq-train").chmod(0o755)
+def read_settings(folder, recipe, *arguments, **settings):
+    """Runs train.sh with a fairseq-train that only writes down its arguments; returns them as fairseq reads them."""
     for name in ("data", "en-de"):  # what prepare.sh leaves behind
         for part in ("bin", "bin-both", "bin-joined"):
             (folder / "work" / name / part).mkdir(parents=True)
         for step in ("binarise", "binarise-both"):
             (folder / "work" / name / f".{step}.done").touch()
-    own = {"NUM_GPUS": "1", "ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
-    environment = recipe_environment(programs, **{**own, **settings})
-    command = ["bash", str(REPOSITORY / "examples" / recipe / "train.sh"), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    programs, settings = {"fairseq-train": WRITE_DOWN}, {"NUM_GPUS": "1", **settings}
+    done = run_written_down(folder, recipe, "train", *arguments, programs=programs, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    return (folder / "arguments").read_text(encoding="utf-8").splitlines()
-
-
-def parse(words):
-    """The arguments as fairseq-train understands them; the plugin is imported already."""
-    at = words.index("--user-dir")
-    return options.parse_args_and_arch(options.get_training_parser(), input_args=words[:at] + words[at + 2 :])
-
-
-def read_settings(folder, recipe, *arguments, **settings):
-    return parse(read_command(folder, recipe, *arguments, **settings))
+    (words,) = read_calls(folder)
+    return parse_training(words)
 
 
 def make_rates(args):
@@ -174,12 +158,6 @@ def test_another_number_of_updates_does_not_restart_the_cosine_either(tmp_path):
         assert args.max_update == int(updates)
         assert make_rates(args)(10001) == pytest.approx(1e-3)
         assert make_rates(args)(int(updates)) == pytest.approx(1e-7, rel=0.1)
-
-
-@pytest.mark.parametrize("recipe", ["wmt14_en_de", "wmt14_en_fr"])
-@pytest.mark.parametrize("model", MODELS)
-def test_wmt_shares_all_embeddings(tmp_path, recipe, model):
-    assert read_settings(tmp_path, recipe, MODEL=model).share_all_embeddings
 
 
 def test_muse_simple_of_wmt14_en_de_is_as_published_by_its_authors(tmp_path):

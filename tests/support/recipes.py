@@ -1,0 +1,80 @@
+"""Scripts of the recipes, run as trials or with programs that only write down what they are asked for."""
+
+from __future__ import annotations
+
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+
+from fairseq import options
+from fairseq.models import ARCH_MODEL_REGISTRY
+from support.helpers import REPOSITORY, recipe_environment, run_command
+
+import muse_plugin  # noqa: F401  (registers the models)
+
+EXAMPLES = REPOSITORY / "examples"
+# What a program does that appends its arguments to a file, each on a line, and an empty line.
+WRITE_DOWN = 'printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE"'
+
+
+def run_recipe(
+    recipe: str, script: str, *arguments: str, programs: tuple[Path, ...] = (), **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a script of a recipe on one core, without a GPU and without the network; see ``recipe_environment``."""
+    command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *arguments]
+    return run_command(command, cwd=REPOSITORY, env=recipe_environment(*programs, **settings), timeout=600)
+
+
+def run_trial(
+    recipe: str, script: str, raw_dir: Path, work_dir: Path, **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a script on what lies in ``raw_dir``, as a trial unless ``TRIAL`` says otherwise."""
+    return run_recipe(recipe, script, **{"RAW_DIR": str(raw_dir), "WORK_DIR": str(work_dir), "TRIAL": "1", **settings})
+
+
+def run_trials(
+    recipe: str, raw_dir: Path, work_dir: Path, scripts: tuple[str, ...] = ("prepare", "train", "evaluate"), **settings
+) -> str:
+    """Runs scripts in their order; none may fail. Returns what the last one printed."""
+    for script in scripts:
+        done = run_trial(recipe, script, raw_dir, work_dir, **settings)
+        assert done.returncode == 0, f"{script}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_written_down(
+    folder: Path, recipe: str, script: str, *arguments: str, programs: dict[str, str], **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a script with some programs replaced.
+
+    Args:
+        folder: gets ``work``, the recipe's folder, and ``arguments``, what ``WRITE_DOWN`` has written.
+        recipe: the folder in examples/.
+        script: its name, without .sh.
+        *arguments: of the script.
+        programs: shell text by name of the program; with the programs of the recipe's own environment behind.
+        **settings: variables that the recipe reads.
+    """
+    (folder / "programs").mkdir(parents=True, exist_ok=True)
+    for name, text in programs.items():
+        program = folder / "programs" / name
+        program.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        program.chmod(0o755)
+    own = {"ARGUMENTS_FILE": str(folder / "arguments"), "WORK_DIR": str(folder / "work")}
+    return run_recipe(recipe, script, *arguments, programs=(folder / "programs",), **{**own, **settings})
+
+
+def read_calls(folder: Path) -> list[list[str]]:
+    """The arguments of each call that was written down."""
+    return [text.split("\n") for text in (folder / "arguments").read_text(encoding="utf-8").split("\n\n")[:-1]]
+
+
+def parse_training(words: list[str]) -> Namespace:
+    """The arguments as fairseq-train understands them; the plugin is imported already."""
+    at = words.index("--user-dir")
+    return options.parse_args_and_arch(options.get_training_parser(), input_args=words[:at] + words[at + 2 :])
+
+
+def read_flag(args: Namespace, name: str) -> object:
+    """A flag as the model sees it: given, of the preset, or the model's default."""
+    return getattr(args, name, getattr(ARCH_MODEL_REGISTRY[args.arch].config_class(), name))
