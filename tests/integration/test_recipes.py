@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sacremoses import MosesDetokenizer, MosesTokenizer
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, recipe_environment
 from support.recipes import EXAMPLES, run_trial, run_trials
 
 from muse_plugin.inference.streaming import Line

@@ -144,11 +144,11 @@ def recipe_environment(*programs: Path, warm: bool = True, **settings: str) -> d
         warm: whether Python's programs start without importing torch and fairseq, see ``support.warm_python``.
         **settings: variables that the recipe reads; with NUM_GPUS, a stand-in for PyTorch says there are eight.
     """
-    folders = [*programs, *([find_programs()] if warm else []), Path(sys.executable).parent]
     scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
     read = {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
     if settings.get("NUM_GPUS", "0") != "0":
-        settings = {"PYTHONPATH": str(Path(__file__).with_name("eight_gpus")), **settings}
+        settings, warm = {"PYTHONPATH": str(Path(__file__).with_name("eight_gpus")), **settings}, False
+    folders = [*programs, *([find_programs()] if warm else []), Path(sys.executable).parent]
     return {
         **{name: value for name, value in os.environ.items() if name not in read},
         "PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]]),
