@@ -33,6 +33,7 @@ from muse_plugin.fairseq_repairs import (
     repeated_ngrams,
     resuming,
     several_cpu_processes,
+    spawned_processes,
 )
 from muse_plugin.fairseq_repairs.repair import Repair
 
@@ -56,6 +57,7 @@ REPAIRS: tuple[Repair, ...] = (
     resuming.RESUMING,
     resuming.END,
     several_cpu_processes.REPAIR,
+    spawned_processes.REPAIR,
     equal_processes.REPAIR,
     interrupted_waiting.REPAIR,
     heartbeat_timeout.REPAIR,

@@ -5,7 +5,7 @@ import sys
 from importlib.metadata import packages_distributions
 
 import pytest
-from support.fairseq_commands import run
+from support.fairseq_commands import SMALL, USER_DIR, make_data, run
 from support.helpers import REPOSITORY, run_command
 from support.translation_models import save_translation_model
 
@@ -80,4 +80,18 @@ def test_python_m_imports_nothing_from_there_once_the_command_has_begun(tmp_path
     words = ["evaluate", "--hypotheses", "a.txt", "--references", "a.txt", "--sources", "a.txt", "--plot", "a.png"]
     done = start(tmp_path, words, tmp_path, "-m", program)
     assert not (tmp_path / "ran").exists()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 puts it there whatever the environment says")
+def test_processes_of_a_training_import_nothing_from_there(folder, tmp_path):
+    data = make_data(tmp_path, {"train": 8, "valid": 4})
+    program = tmp_path / "fairseq-train"
+    program.write_text("from fairseq_cli.train import cli_main\n\nif __name__ == '__main__':\n    cli_main()\n")
+    flags = ["--user-dir", USER_DIR, "--arch", "muse_tiny", *SMALL, "--cpu", "--distributed-world-size", "2"]
+    flags += ["--optimizer", "adam", "--lr", "0.001", "--max-tokens", "60", "--max-update", "1", "--no-save"]
+    done = start(folder, [str(data), *flags], tmp_path, program)
+    ran = (folder / "ran").read_text() if (folder / "ran").exists() else ""
+    (folder / "ran").unlink(missing_ok=True)
+    assert ran == ""
     assert done.returncode == 0, done.stderr
