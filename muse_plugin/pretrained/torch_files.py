@@ -8,6 +8,7 @@ import itertools
 import pickletools
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,7 +31,8 @@ def check_torch_file(path: Path) -> None:
         path: an archive, or a file in the format from before torch 1.6.
 
     Raises:
-        ValueError: if its parts, unpacked, are larger than the file, or its pickle allocates memory by a number.
+        ValueError: if its parts, unpacked, are larger than the file, two of them have one name, or its pickle allocates
+            memory by a number.
     """
     with path.open("rb") as file:
         is_archive = file.read(len(_ARCHIVE_START)) == _ARCHIVE_START
@@ -53,8 +55,15 @@ def _iterate_archive(path: Path) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]
                     f"{path} is refused: it has {size:,} bytes, but its parts would take {unpacked:,} in memory, and "
                     f"torch.save packs nothing; {_SOURCE}."
                 )
+            # torch ignores case, and takes the first of two parts of one name, but zipfile the last.
+            names = Counter(name.lower() for name in archive.namelist())
+            if doubled := [name for name, count in names.items() if count > 1]:
+                raise ValueError(
+                    f"{path} is refused: it has more than one part named {doubled[0][:100]}, so that what is checked "
+                    f"may not be what is read; {_SOURCE}."
+                )
             for name in archive.namelist():
-                if name.rpartition("/")[2] == _PICKLE_NAME:
+                if name.lower().rpartition("/")[2] == _PICKLE_NAME:
                     with archive.open(name) as stream:
                         yield from _iterate_instructions(stream)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError):
