@@ -9,9 +9,9 @@ from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 logger = logging.getLogger(__name__)
 
-# Time of an update by that in float32, of muse_tiny with batches of 600 tokens, torch 2.13: 7.6 and 1.6 on a core of an
-# AMD EPYC that computes in bfloat16 (AVX512-BF16), 6.1 and 4.5 on another machine.
-SLOWER = {"fp16": "6 to 8", "bf16": "2 to 4"}
+# Time of an update by that in float32, of muse_tiny with batches of 600 tokens, torch 2.13: in two runs on a core of an
+# AMD EPYC that computes in bfloat16 (AVX512-BF16) 7.6 and 1.6, 6.3 and 1.1; on another machine 6.1 and 4.5.
+SLOWER = {"fp16": "6 to 8", "bf16": "up to 4"}
 
 
 def _apply() -> None:
