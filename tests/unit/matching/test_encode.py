@@ -37,7 +37,7 @@ def read_files(folder):
 
 
 def represent(model, line):
-    words = model.predictor.settings.split_words(line)[: model.max_words]
+    words = model.predictor.tokenizer.split(line)[: model.max_words]
     tokens = torch.tensor([[model.task.source_dictionary.index(word) for word in words]])
     with torch.no_grad():
         return model.model.represent(tokens, torch.tensor([len(words)]))[0]

@@ -60,7 +60,7 @@ def test_numbers_and_figure_are_those_of_the_pair(model, pairs, tmp_path, capsys
     ]
     assert numbers["layers"] == [0, 1, 2]
     loaded = PairModel.load(model, cpu=True)
-    first, second = ([loaded.predictor.settings.split_words(text)] for text in PAIR.split("\t"))
+    first, second = ([loaded.predictor.tokenizer.split(text)] for text in PAIR.split("\t"))
     vectors = loaded.encode(first), loaded.encode(second)
     expected = torch.softmax(loaded.score_pairs(*vectors), dim=-1)[0]
     assert_close(list(numbers["scores"].values()), expected, atol=1e-6)
@@ -87,7 +87,7 @@ def test_words_are_shaded_by_what_the_sentences_vector_has_of_them(make_model, a
     for side, text in enumerate(PAIR.split("\t")):
         net = loaded.model
         with record_attention(find_attention(net.encoder)) as weights, record_heads(net.levels) as outputs:
-            loaded.encode([loaded.predictor.settings.split_words(text)])
+            loaded.encode([loaded.predictor.tokenizer.split(text)])
         for level, layer in enumerate(layers):
             of_words = weights[layer][0]  # (H, T, T)
             if loaded.model.head_pooling == "max":
