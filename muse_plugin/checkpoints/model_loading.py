@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
+from fairseq.tasks import setup_task
 from torch import nn
 
+from muse_plugin.checkpoints.model_outline import check_model_fits
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
 
 
@@ -58,15 +60,22 @@ def build_model(
         data: folder of the data, for messages.
 
     Raises:
-        ValueError: if the parameters do not fit the data.
+        ValueError: if the parameters do not fit the data or the settings.
     """
+    task = setup_task(state["cfg"].task, from_checkpoint=True)
+    task.load_state_dict(state["task_state"])
+    settings = state["cfg"].model
+    # The settings of a model are a config or, for older models, a Namespace.
+    names = settings if isinstance(settings, Mapping) else vars(settings)
     try:
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], dict(overrides), state=state
+        check_model_fits(checkpoint, state["model"], names, lambda: task.build_model(settings, from_checkpoint=True))
+        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], dict(overrides), task=task, state=state
         )
     except RuntimeError as error:
         raise ValueError(
             f"the data in {data} must be those that {checkpoint} was trained with, but loading the model gave: "
-            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
+            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data, or get the "
+            "checkpoint again if its settings are not those of its parameters."
         ) from error
     return model, task
