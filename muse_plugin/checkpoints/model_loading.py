@@ -1,6 +1,7 @@
 """Finds and loads a checkpoint by fairseq, with one sentence for what is wrong with the file or the data next to it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import nn
 
 from muse_plugin.checkpoints.model_outline import check_model_fits
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
+
+_NAMES_FILE = re.compile(r"_path$|_checkpoint$|pretrained")
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -45,7 +48,24 @@ def read_state(checkpoint: Path, overrides: Mapping[str, str]) -> dict[str, Any]
     Raises:
         ValueError: if the file is damaged or no checkpoint.
     """
-    return checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
+    if state.get("cfg") is not None:
+        state["args"] = None  # of older fairseq; what they say is in "cfg"
+        _drop_files(state["cfg"].get("model"))
+    return state
+
+
+def _drop_files(settings: Any) -> None:
+    """Empties the settings that name files of parameters, all of which are in the checkpoint."""
+    is_mapping = isinstance(settings, MutableMapping)
+    for name, value in list((settings if is_mapping else getattr(settings, "__dict__", {})).items()):
+        if isinstance(value, MutableMapping):
+            _drop_files(value)
+        elif isinstance(value, str) and _NAMES_FILE.search(name):
+            if is_mapping:
+                settings[name] = None
+            else:
+                setattr(settings, name, None)
 
 
 def build_model(

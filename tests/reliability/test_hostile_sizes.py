@@ -23,6 +23,7 @@ from support.translation_models import save_translation_model
 from torch import nn
 
 from muse_plugin.checkpoints.authors_format import convert_checkpoint
+from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.checkpoints.model_outline import outlines
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.pretrained.bert_weights import read_bert_sizes
@@ -201,3 +202,23 @@ def test_the_state_of_an_optimizer_is_no_larger_than_what_is_stored_of_it(tmp_pa
             pytest.raises(ValueError, match=r"exp_avg has the shape \(700000000,\), but not all of its numb"),
         ):
             load(tmp_path / "a.pt")
+
+
+# ---- files that settings name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["transformer", "muse_tiny"])
+@pytest.mark.parametrize("setting", ["encoder_embed_path", "decoder_embed_path"])
+@pytest.mark.parametrize("form", ["checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"])
+def test_no_file_that_a_setting_names_is_read(tmp_path, translation_folder, form, setting, arch):
+    state = torch.load(translation_folder / form, weights_only=True)
+    settings = state["args"] or state["cfg"]["model"]
+    setattr(settings, setting, "/dev/zero")
+    setattr(settings, "arch" if state["args"] else "_name", arch)
+    torch.save(state, tmp_path / "a.pt")
+    with budget():
+        read = read_state(tmp_path / "a.pt", {"data": str(translation_folder)})
+        settings = read["cfg"].model
+        with contextlib.suppress(ValueError):  # parameters of muse are none of the Transformer's
+            build_model(tmp_path / "a.pt", read, {}, translation_folder)
+    assert getattr(settings, setting) is None
