@@ -14,12 +14,14 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
+from muse_plugin.checkpoints.model_outline import check_model_fits
 from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
 
 SIDES = ("encoder", "decoder")
 # Options that only the authors' program has; at least one tells its checkpoints from others.
 _SIGNATURE_OPTIONS = ("combine", "bm", "attn_dynamic_type")
 _KERNEL_OPTIONS = {0: "", 1: "kernel_size", 2: "attn_wide_kernels"}  # by attn_dynamic_type
+_OPTIONAL_SIZES = ("layers", "embed_dim", "ffn_embed_dim")
 # Options whose names and meanings did not change.
 _SAME_OPTIONS = (
     "activation_fn dropout attention_dropout activation_dropout input_dropout adaptive_softmax_dropout "
@@ -63,6 +65,7 @@ def convert_checkpoint(state: dict[str, Any]) -> dict[str, Any]:
     big_matrix = bool(getattr(args, "bm", 0))
     use_gate = bool(getattr(args, "dynamic_gate", 1))
     sizes = {side: _read_sizes(weights, args, side) for side in SIDES}
+    _check_numbers(weights, args, sizes)
     _check_parameters(weights, args, sizes)
 
     converted = {name: tensor for name, tensor in weights.items() if _SAME_NAMES.fullmatch(name)}
@@ -115,6 +118,11 @@ def _check_origin(state: dict[str, Any]) -> argparse.Namespace:
     faults += [f"no {side}_attention_heads" for side in SIDES if not hasattr(args, f"{side}_attention_heads")]
     if faults:
         raise ValueError(f"these settings have no counterpart in this plugin: {'; '.join(faults)}.")
+    for name in (f"{side}_{size}" for side in SIDES for size in ("attention_heads", *_OPTIONAL_SIZES)):
+        value = getattr(args, name, None)
+        is_left_out = not value and not name.endswith("heads")
+        if not is_left_out and not (type(value) is int and value > 0):
+            raise ValueError(f"{name} must be a positive number, but is {str(value)[:60]}; the file is damaged.")
     return args
 
 
@@ -146,6 +154,18 @@ def _read_sizes(weights: Weights, args: argparse.Namespace, side: str) -> _Sizes
         hidden = rows(f"{prefix}fc1.weight")
     layers = option("layers", max(numbers, default=0) + 1)
     return _Sizes(layers, width, option("ffn_embed_dim", hidden), getattr(args, f"{side}_attention_heads"))
+
+
+def _check_numbers(weights: Weights, args: argparse.Namespace, sizes: dict[str, _Sizes]) -> None:
+    """Refuses sizes that no number of parameters in the file stands for, before anything is listed for each."""
+    kernels = len(_published_kernels(args))
+    if kernels > len(weights):
+        raise ValueError(f"a file must have at most as many kernels as parameters, but it has {kernels:,}.")
+    for side in SIDES:
+        if sizes[side].layers > len(weights):
+            raise ValueError(
+                f"a file must have at most as many layers as parameters, but {side} has {sizes[side].layers:,}."
+            )
 
 
 def _check_parameters(weights: Weights, args: argparse.Namespace, sizes: dict[str, _Sizes]) -> None:
@@ -304,16 +324,20 @@ def _flags(args: argparse.Namespace, sizes: dict[str, _Sizes]) -> dict[str, Any]
 
 
 def _check_loads(converted: Weights, flags: dict[str, Any]) -> None:
-    """Loads the result into a model of the flags' sizes, so that a wrong shape is found now and named."""
+    """Compares the result with a model of the flags' sizes, so that a wrong shape is found now and named."""
     from fairseq.models import ARCH_MODEL_REGISTRY
 
     source, target = (_Symbols(range(len(converted[f"{side}.embed_tokens.weight"]))) for side in SIDES)
     if flags.get("share_all_embeddings"):
         target = source
     task = SimpleNamespace(source_dictionary=source, target_dictionary=target)
-    model = ARCH_MODEL_REGISTRY[flags["arch"]].build_model(argparse.Namespace(**flags), task)
     try:
-        model.load_state_dict(dict(converted))
+        check_model_fits(
+            "the checkpoint",
+            converted,
+            flags,
+            lambda: ARCH_MODEL_REGISTRY[flags["arch"]].build_model(argparse.Namespace(**flags), task),
+        )
     except RuntimeError as error:
         raise ValueError(f"the parameters have shapes that do not fit together: {error}") from None
 

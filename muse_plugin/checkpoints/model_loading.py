@@ -1,15 +1,20 @@
 """Finds and loads a checkpoint by fairseq, with one sentence for what is wrong with the file or the data next to it."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils, utils
+from fairseq.tasks import setup_task
 from torch import nn
 
+from muse_plugin.checkpoints.model_outline import check_model_fits
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
+
+_NAMES_FILE = re.compile(r"_path$|_checkpoint$|pretrained")
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -52,8 +57,11 @@ def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
     state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
     if path.is_dir():
         sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
-    if "data" not in overrides:
-        _point_to_data(checkpoint, state)
+    if state.get("cfg") is not None:
+        state["args"] = None  # of older fairseq; what they say is in "cfg"
+        _drop_files(state["cfg"].get("model"))
+        if "data" not in overrides:
+            _point_to_data(checkpoint, state["cfg"])
     return state
 
 
@@ -65,10 +73,9 @@ def _describe_choice(checkpoint: Path, state: Mapping[str, Any]) -> str:
     return f"{checkpoint.name}{average}, {others} in the folder {checkpoint.parent}"
 
 
-def _point_to_data(checkpoint: Path, state: Mapping[str, Any]) -> None:
+def _point_to_data(checkpoint: Path, cfg: Mapping[str, Any]) -> None:
     """Puts the place where the data are into the settings of a checkpoint, and says on stderr if it is another one."""
-    cfg, args = state.get("cfg"), state.get("args")  # of fairseq since 1.0, and before
-    task = cfg.get("task") if isinstance(cfg, Mapping) else None
+    task = cfg.get("task")
     stored = task.get("data") if isinstance(task, MutableMapping) else None
     if not isinstance(stored, str):
         return
@@ -77,8 +84,6 @@ def _point_to_data(checkpoint: Path, state: Mapping[str, Any]) -> None:
         return
     sys.stderr.write(f"using the data in {found}, which the checkpoint calls {stored}\n")
     task["data"] = found
-    if args is not None:
-        args.data = found
 
 
 def _find_data(checkpoint: Path, stored: str) -> str:
@@ -123,6 +128,19 @@ def check_data(checkpoint: Path, folder: Path) -> None:
         )
 
 
+def _drop_files(settings: Any) -> None:
+    """Empties the settings that name files of parameters, all of which are in the checkpoint."""
+    is_mapping = isinstance(settings, MutableMapping)
+    for name, value in list((settings if is_mapping else getattr(settings, "__dict__", {})).items()):
+        if isinstance(value, MutableMapping):
+            _drop_files(value)
+        elif isinstance(value, str) and _NAMES_FILE.search(name):
+            if is_mapping:
+                settings[name] = None
+            else:
+                setattr(settings, name, None)
+
+
 def build_model(
     checkpoint: Path, state: dict[str, Any], overrides: Mapping[str, str], data: Any
 ) -> tuple[nn.Module, Any]:
@@ -135,15 +153,22 @@ def build_model(
         data: folder of the data, for messages.
 
     Raises:
-        ValueError: if the parameters do not fit the data.
+        ValueError: if the parameters do not fit the data or the settings.
     """
+    task = setup_task(state["cfg"].task, from_checkpoint=True)
+    task.load_state_dict(state["task_state"])
+    settings = state["cfg"].model
+    # The settings of a model are a config or, for older models, a Namespace.
+    names = settings if isinstance(settings, Mapping) else vars(settings)
     try:
-        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], dict(overrides), state=state
+        check_model_fits(checkpoint, state["model"], names, lambda: task.build_model(settings, from_checkpoint=True))
+        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], dict(overrides), task=task, state=state
         )
     except RuntimeError as error:
         raise ValueError(
             f"the data in {data} must be those that {checkpoint} was trained with, but loading the model gave: "
-            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data."
+            f"{' '.join(str(error).split())[:250]} ...; name the folder of the right ones by --data, or get the "
+            "checkpoint again if its settings are not those of its parameters."
         ) from error
     return model, task

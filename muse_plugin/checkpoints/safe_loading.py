@@ -229,7 +229,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{path} is not a checkpoint: a checkpoint is a dict whose 'model' holds the parameters, but this file "
             f"holds {found}."
         )
-    check_stored_whole(path, state["model"])
+    check_stored_whole(path, state)
     return state
 
 

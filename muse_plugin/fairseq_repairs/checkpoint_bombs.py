@@ -27,9 +27,8 @@ def _apply() -> None:
             if is_file:
                 load_checkpoint(path)  # says in one sentence what is wrong with the file
             raise
-        model = state.get("model")
-        if is_file and isinstance(model, dict):
-            check_stored_whole(Path(path), model)
+        if is_file:
+            check_stored_whole(Path(path), state)
         return state
 
 

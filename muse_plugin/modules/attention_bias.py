@@ -231,6 +231,6 @@ def count_identity_heads(bias: AttentionBias, heads: int) -> int:
     Their weights are 1 whatever queries and keys are, which therefore need not be computed.
     """
     # Windows grow with the sentence: what is narrow in the longest is narrow in all.
-    windows: Windows = bias(torch.tensor([1, 1 << 20]))
+    windows: Windows = bias(torch.tensor([1, 1 << 20], device="cpu"))  # needed also where models are built on "meta"
     alone = ((windows.first == 0) & (windows.last == 0)).all(0).tolist()
     return alone.index(False) if False in alone else heads - 1  # slices are never empty

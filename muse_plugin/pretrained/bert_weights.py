@@ -38,6 +38,7 @@ _STACKED = ("query", "key", "value")
 _UNUSED = ("pooler.", "cls.", "embeddings.position_ids", "classifier.", "dropout.")
 _NAMED_AT_MOST = 5
 _LONGEST_CONFIG = 1 << 20  # bytes; they have a few hundred
+_MOST_LAYERS = 1000  # they have up to 48; each takes time to build, however narrow it is
 _FEW = 1 << 24  # parameters that can be built without harm; the comparison by names then says more
 
 
@@ -69,6 +70,11 @@ def read_bert_sizes(folder: Path) -> BertSizes:
         raise ValueError(
             f"{path} must fit {weights.name} beside it, but its sizes make {parameters:,} parameters and that file has "
             f"only {stored:,} bytes; copy or download the folder again."
+        )
+    if sizes.num_hidden_layers > _MOST_LAYERS:
+        raise ValueError(
+            f"{path} must be of a BERT with at most {_MOST_LAYERS:,} layers, but num_hidden_layers is "
+            f"{sizes.num_hidden_layers:,}; copy or download the folder again."
         )
     return sizes
 

@@ -9,7 +9,7 @@ import pickletools
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -85,21 +85,27 @@ def _iterate_instructions(stream: Any) -> Iterator[tuple[pickletools.OpcodeInfo,
         yield opcode, argument
 
 
-def check_stored_whole(path: Path, tensors: Mapping[Any, Any]) -> None:
+def check_stored_whole(path: Path, content: Any) -> None:
     """Checks that tensors are no larger than what was stored of them, as a repeated number or an empty one is.
 
     Args:
         path: the file that they come from, for messages.
-        tensors: by their names; what is no tensor is not looked at.
+        content: of the file: tensors in dicts, lists and tuples, also within each other.
 
     Raises:
         ValueError: if one is; it is named.
     """
-    for name, tensor in tensors.items():
-        if isinstance(tensor, Tensor) and not _is_stored_whole(tensor):
+    left = [("", content)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            left += [(str(key), item) for key, item in value.items()]
+        elif isinstance(value, (list, tuple)):
+            left += [(name, item) for item in value]
+        elif isinstance(value, Tensor) and not _is_stored_whole(value):
             raise ValueError(
-                f"{path} is refused: {str(name)[:100]} has the shape {tuple(tensor.shape)}, but not all of its numbers "
-                f"are in the file; {_SOURCE}."
+                f"{path} is refused: {name[:100]} has the shape {tuple(value.shape)}, but not all of its numbers are "
+                f"in the file; {_SOURCE}."
             )
 
 

@@ -5,16 +5,36 @@
 
 import contextlib
 import io
+import json
+import os
+import re
 import time
 import zipfile
+from argparse import Namespace
 
 import pytest
 import torch
+from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.options import get_training_parser, parse_args_and_arch
+from omegaconf import OmegaConf
 from support.memory_limit import limited_memory
+from support.translation_models import save_translation_model
+from torch import nn
 
+from muse_plugin.checkpoints.authors_format import convert_checkpoint
+from muse_plugin.checkpoints.model_loading import build_model, read_state
+from muse_plugin.checkpoints.model_outline import outlines
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.pretrained.bert_weights import read_bert_sizes
+from muse_plugin_command import cli
 
 SHORT = 1000  # characters of a sentence
+PROGRESS = {
+    "optimizer_history": [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 3}],
+    "extra_state": {"train_iterator": {"epoch": 1}},
+    "task_state": {},
+}
 
 
 @contextlib.contextmanager
@@ -59,3 +79,146 @@ def test_two_parts_of_one_name_are_refused_also_when_their_case_differs(tmp_path
     with budget(), pytest.raises(ValueError, match=rf"more than one part named {double.lower()}"):
         load_checkpoint(tmp_path / "a.pt")
 
+
+# ---- sizes in the settings of a checkpoint ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def translation_folder(tmp_path_factory):
+    return save_translation_model(tmp_path_factory.mktemp("translation"))
+
+
+def change_state(folder, path, **settings):
+    """A checkpoint of the folder with other settings of its model."""
+    state = torch.load(folder / "checkpoint_avg.pt", weights_only=True)
+    for name, value in settings.items():
+        setattr(state["cfg"]["model"], name, value)
+    torch.save(state, path)
+
+
+def translate(folder, path, capsys):
+    """The error of ``muse-plugin translate``, within the budget."""
+    with budget():
+        assert cli.main(["translate", "--path", str(path), "--data", str(folder), "--cpu"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert len(error) < SHORT
+    return error
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"encoder_ffn_embed_dim": 8_000_000}, "size mismatch"),
+        ({"encoder_embed_dim": 20_000, "decoder_embed_dim": 20_000}, "size mismatch"),
+        ({"encoder_kernel_sizes": "[40000001]"}, "size mismatch"),
+        ({"encoder_kernel_sizes": str([3] * 300_000)}, "setting encoder_kernel_sizes asks"),
+        ({"max_source_positions": 60_000_000}, r"ask for a model of [\d,]+ numbers, but it holds"),
+        ({"encoder_layers": 3_000_000}, "layers asks for more than"),
+        ({"decoder_layers": 3_000_000}, "layers asks for more than"),
+    ],
+    ids=["hidden", "width", "kernel", "kernels", "positions", "layers", "decoder_layers"],
+)
+def test_sizes_in_settings_beyond_the_parameters_are_refused(tmp_path, translation_folder, capsys, settings, sentence):
+    change_state(translation_folder, tmp_path / "a.pt", **settings)
+    assert re.search(sentence, translate(translation_folder, tmp_path / "a.pt", capsys))
+
+
+def test_parameters_that_share_their_numbers_do_not_excuse_a_large_model(tmp_path, translation_folder, capsys):
+    sizes = {"encoder_layers": 40, "encoder_ffn_embed_dim": 100_000}
+    change_state(translation_folder, tmp_path / "a.pt", **sizes)
+    state = torch.load(tmp_path / "a.pt", weights_only=True)
+    task = tasks.setup_task(OmegaConf.create(state["cfg"], flags={"allow_objects": True}).task, from_checkpoint=True)
+    with outlines(tmp_path, 100_000):
+        shapes = {name: tensor.shape for name, tensor in task.build_model(state["cfg"]["model"]).state_dict().items()}
+    numbers = torch.zeros(max(shape.numel() for shape in shapes.values()))
+    state["model"] = {name: numbers[: shape.numel()].view(shape) for name, shape in shapes.items()}
+    torch.save(state, tmp_path / "a.pt")
+    assert "ask for a model of" in translate(translation_folder, tmp_path / "a.pt", capsys)
+
+
+@pytest.mark.parametrize("arch", ["transformer_tiny", "lstm", "lightconv", "bart_base", "muse_large"])
+def test_the_outline_of_any_architecture_takes_no_memory_and_fits(tmp_path, translation_folder, arch):
+    words = f"{translation_folder} --arch {arch} --source-lang de --target-lang en"
+    settings = convert_namespace_to_omegaconf(parse_args_and_arch(get_training_parser(), words.split()))
+    task = tasks.setup_task(settings.task)
+    with limited_memory(300 << 20), outlines(tmp_path, 10_000):
+        outline = task.build_model(settings.model)
+    assert all(parameter.is_meta for parameter in outline.parameters())
+    assert sum(parameter.numel() for parameter in outline.parameters()) > 1e5
+
+
+def test_no_more_parts_are_built_than_a_file_has_parameters_for(tmp_path):
+    with outlines(tmp_path, 30):
+        nn.Sequential(*(nn.Linear(2, 2) for _ in range(10)))
+        with pytest.raises(ValueError, match="more than 30 parts"):
+            nn.Linear(2, 2)
+    nn.Linear(2, 2)
+
+
+def test_a_bert_of_more_layers_than_there_are_is_refused(tmp_path):
+    sizes = {"vocab_size": 10, "hidden_size": 2, "num_attention_heads": 1, "intermediate_size": 2}
+    sizes |= {"num_hidden_layers": 300_000, "max_position_embeddings": 8}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    os.truncate(tmp_path / "pytorch_model.bin", 1 << 36)
+    with budget(), pytest.raises(ValueError, match="at most 1,000 layers, but num_hidden_layers is 300,000"):
+        read_bert_sizes(tmp_path)
+
+
+def authors_state(**options):
+    """A checkpoint of the authors' program with one tiny parameter."""
+    args = {"bm": 0, "combine": 1, "attn_dynamic_type": 2, "attn_wide_kernels": "[3]", "attn_dynamic_cat": 1}
+    args |= {f"{side}_{name}": 4 for side in ("encoder", "decoder") for name in ("attention_heads", "embed_dim")}
+    name = options.pop("parameter", "encoder.layers.0.fc1.weight")
+    return {"args": Namespace(**{**args, **options}), "model": {name: torch.zeros(4, 4)}}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"encoder_layers": 4_000_000}, "must have at most as many layers as parameters, but encoder has 4,000,000"),
+        ({"parameter": "encoder.layers.5000000.fc1.weight"}, "at most as many layers .* but encoder has 5,000,001"),
+        ({"attn_wide_kernels": str([3] * 2_000_000)}, "at most as many kernels as parameters, but it has 2,000,000"),
+        ({"encoder_attention_heads": None}, "encoder_attention_heads must be a positive number, but is None"),
+    ],
+    ids=["layers", "number", "kernels", "heads"],
+)
+def test_sizes_beyond_the_parameters_are_not_converted(tmp_path, options, sentence):
+    torch.save(authors_state(**options), tmp_path / "a.pt")
+    state = load_checkpoint(tmp_path / "a.pt")
+    with budget(), pytest.raises(ValueError, match=sentence) as fault:
+        convert_checkpoint(state)
+    assert len(str(fault.value)) < SHORT
+
+
+def test_the_state_of_an_optimizer_is_no_larger_than_what_is_stored_of_it(tmp_path):
+    moments = {"exp_avg": torch.zeros(1, dtype=torch.half).expand(700_000_000)}
+    state = {"model": {"w": torch.zeros(2)}, "last_optimizer_state": {"state": {0: moments}}}
+    torch.save(state | PROGRESS, tmp_path / "a.pt")
+    for load in (load_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path))):
+        with (
+            budget(),
+            pytest.raises(ValueError, match=r"exp_avg has the shape \(700000000,\), but not all of its numb"),
+        ):
+            load(tmp_path / "a.pt")
+
+
+# ---- files that settings name ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["transformer", "muse_tiny"])
+@pytest.mark.parametrize("setting", ["encoder_embed_path", "decoder_embed_path"])
+@pytest.mark.parametrize("form", ["checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"])
+def test_no_file_that_a_setting_names_is_read(tmp_path, translation_folder, form, setting, arch):
+    state = torch.load(translation_folder / form, weights_only=True)
+    settings = state["args"] or state["cfg"]["model"]
+    setattr(settings, setting, "/dev/zero")
+    setattr(settings, "arch" if state["args"] else "_name", arch)
+    torch.save(state, tmp_path / "a.pt")
+    with budget():
+        read = read_state(tmp_path / "a.pt", {"data": str(translation_folder)})
+        settings = read["cfg"].model
+        with contextlib.suppress(ValueError):  # parameters of muse are none of the Transformer's
+            build_model(tmp_path / "a.pt", read, {}, translation_folder)
+    assert getattr(settings, setting) is None
