@@ -103,13 +103,11 @@ def test_documents_are_classified_with_vectors_learned_from_them(tmp_path):
     pytest.importorskip("gensim", reason="needs gensim")
     raw = link(tmp_path / "raw", "reuters-r8/r8-train-all-terms.txt.gz", "reuters-r8/r8-test-all-terms.even.txt.gz")
     work = tmp_path / "work"
-    models = ("lama_context", "sentence_structured_attention")
-    printed = run_trials("documents", raw, work, DATASET="r8", FOLDS="2", MODELS=" ".join(models))
-    for model in models:
-        for fold in (1, 2):
-            result = read_result(work / f"r8/folds2/fold{fold}/{model}-seed1/results/test.json", "accuracy")
-            assert (result["settings"]["data_fold"], result["settings"]["data_source"]) == (fold, "even")
-        assert f"| {model} | 2 |" in printed
+    printed = run_trials("documents", raw, work, DATASET="r8", FOLDS="2", MODELS="lama_context")
+    for fold in (1, 2):
+        result = read_result(work / f"r8/folds2/fold{fold}/lama_context-seed1/results/test.json", "accuracy")
+        assert (result["settings"]["data_fold"], result["settings"]["data_source"]) == (fold, "even")
+    assert "| lama_context | 2 |" in printed
     rows = (work / "r8/folds2/fold1/data/bin/word_vectors.txt").read_text(encoding="utf-8").splitlines()
     assert {len(row.split()) for row in rows} == {17}
 
