@@ -57,6 +57,7 @@ COMMANDS = {
     "translate": Command("inference.translate", "translate raw sentences from standard input"),
     "view": Command("view.view", "look into translations in a browser: n-best, attention, gates"),
     "prepare-translation": Command("preparation.prepare_translation", "make translation data from parallel text"),
+    "text-pipeline": Command("preparation.write_text_pipeline", "make a text pipeline of existing subwords"),
     "prepare-text": Command("preparation.prepare_text", "make training data for sentence models from labelled text"),
     "predict": Command("inference.predict", "label or tag raw text with a sentence model"),
     "match": Command("matching.match", "encode sentences once, then score and search pairs of them"),

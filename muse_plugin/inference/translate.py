@@ -26,6 +26,7 @@ from muse_plugin.inference.streaming import (
     resume,
     run_until_stopped,
 )
+from muse_plugin.text.dictionary_fit import check_dictionaries
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME
 
@@ -163,6 +164,9 @@ class Translator:
         if state is None:
             state = read_state(Path(path), {"data": str(folder)})
         model, task = _load_model(checkpoint, folder, pipeline, state)
+        symbols = (task.source_dictionary.symbols, task.target_dictionary.symbols)
+        for warning in check_dictionaries(pipeline, *symbols, folder):
+            logger.warning(warning)
         return cls(model, task, pipeline, **settings, folder=folder)
 
     def translate_lines(self, lines: Sequence[Line]) -> list[str]:
@@ -226,8 +230,8 @@ def _load_model(
                 f"the text pipeline must have the languages of the model, but {checkpoint} was trained with {side} "
                 f"'{trained}' and {folder / FILE_NAME} has '{given}'; name the model's own folder by --data."
             )
-    overrides = {"data": str(folder), "source_lang": pipeline.source_lang, "target_lang": pipeline.target_lang}
-    return build_model(checkpoint, state, overrides, folder)
+        setattr(settings, side, given)  # without it, fairseq looks for the languages in the names of binary data
+    return build_model(checkpoint, state, {"data": str(folder)}, folder)
 
 
 def _check_arguments(args: argparse.Namespace) -> None:

@@ -33,6 +33,7 @@ from muse_plugin.preparation.split_files import (
     divide_lines,
     iterate_tokens,
 )
+from muse_plugin.preparation.translation_settings import make_translation_settings
 from muse_plugin.preparation.vocabulary import binarise, build_dictionary, build_piece_dictionary
 from muse_plugin.text.sentence_pieces import SentencePieces
 from muse_plugin.text.text_pipeline import TextPipeline, kind_of, learn_subwords, make_word_splitter
@@ -44,7 +45,6 @@ TRAIN_TEXT = "train.tok"  # where the task with BPE-dropout looks for it
 CHARACTERS_PER_TOKEN = 20  # a longer line is refused before it is tokenised, which may take quadratic time
 
 _SUBWORDS = re.compile(r"none|(?P<kind>bpe|sentencepiece(:unigram|:bpe)?):(?P<size>0*[1-9]\d{0,8})")
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(_[A-Za-z]{2,8})?")  # file names end in it
 _LINE_NUMBERS = "line-numbers"  # no language
 _DATA = re.compile(
     r"(train|valid|test\d*)\.\w+-\w+\.\w+\.(bin|idx)|dict\.\w+\.txt|preprocess\.log"
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         FileNotFoundError: if a file is missing.
         FileExistsError: if the output folder must not be replaced.
     """
-    _check_flags(args)
+    sides = _check_flags(args)
     languages = (args.source_lang, args.target_lang)
     named = [("train", "--train", args.train), *([("valid", "--valid", args.valid)] if args.valid else [])]
     named += [(f"test{i or ''}", "--test", prefix) for i, prefix in enumerate(args.test)]
@@ -136,27 +136,20 @@ def run(args: argparse.Namespace) -> int:
             "another folder or give --overwrite."
         )
     with build_folder(args.output) as folder:
-        lines = _Preparation(args, splits, folder).run()
+        lines = _Preparation(args, sides, splits, folder).run()
     print("\n".join(lines))
     return 0
 
 
-def _check_flags(args: argparse.Namespace) -> None:
+def _check_flags(args: argparse.Namespace) -> tuple[TextSettings, TextSettings]:
     check_positive(args, "max_length", "workers")
-    for flag, lang in (("--source-lang", args.source_lang), ("--target-lang", args.target_lang)):
-        if not _LANGUAGE.fullmatch(lang):
-            raise ValueError(f"{flag} must be a code such as de or zh_TW, but got {lang!r}; give one.")
-    if args.source_lang == args.target_lang:
-        raise ValueError(f"the two languages must differ, but both are {args.source_lang!r}; correct --target-lang.")
-    if not _SUBWORDS.fullmatch(args.subwords):
+    match = _SUBWORDS.fullmatch(args.subwords)
+    if not match:
         raise ValueError(
             "--subwords must be sentencepiece:N, sentencepiece:unigram:N, sentencepiece:bpe:N or bpe:N with N at least "
             f"1, or none, but got {args.subwords!r}; sentencepiece:8000 is usual."
         )
-    if args.aggressive_hyphens and _choose_tokenizer(args) != "moses":
-        raise ValueError(
-            "--aggressive-hyphens needs --tokenizer moses, but that is none; add the one or drop the other."
-        )
+    sides = make_translation_settings(args, [kind_of(match["kind"] or "none")] * 2)
     check_validation(args)
     if not args.valid and args.valid_from_train is None:
         raise ValueError(
@@ -168,10 +161,7 @@ def _check_flags(args: argparse.Namespace) -> None:
             f"--output must have neither a comma nor a colon in its path, where fairseq would split it, but got "
             f"{args.output.resolve()}; name another folder."
         )
-
-
-def _choose_tokenizer(args: argparse.Namespace) -> str:
-    return args.tokenizer or ("moses" if args.subwords.startswith("bpe") else "none")
+    return sides
 
 
 def _find_files(prefix: Path, languages: tuple[str, str], flag: str) -> tuple[Path, Path]:
@@ -192,14 +182,18 @@ class _Preparation:
 
     Args:
         args: the flags of the command, checked.
+        sides: what is done to the text of both languages.
         splits: the files, the training split first.
         folder: an empty folder to fill.
     """
 
-    def __init__(self, args: argparse.Namespace, splits: list[Split], folder: Path) -> None:
+    def __init__(
+        self, args: argparse.Namespace, sides: tuple[TextSettings, TextSettings], splits: list[Split], folder: Path
+    ) -> None:
         match = _SUBWORDS.fullmatch(args.subwords)
         assert match is not None
         self.args = args
+        self.sides = sides
         self.splits = splits
         self.folder = folder
         self.words = folder / "words"
@@ -207,19 +201,6 @@ class _Preparation:
         self.subwords = match["kind"] or "none"
         self.size = int(match["size"] or 0)
         self.languages = (args.source_lang, args.target_lang)
-        tokenizer = _choose_tokenizer(args)
-        self.sides = [
-            TextSettings(
-                lang,
-                normalize=args.normalize,
-                tokenizer=tokenizer,
-                aggressive_hyphens=args.aggressive_hyphens,
-                lower_case=args.lower_case,
-                detokenize=args.detokenize or tokenizer == "moses",
-                subwords=kind_of(self.subwords),
-            )
-            for lang in self.languages
-        ]
         self.dropped: dict[str, Counter[str]] = {}
 
     def run(self) -> list[str]:

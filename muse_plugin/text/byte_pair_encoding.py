@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 BPE_MARKER = "@@"
 CODES_NAME = "bpe.codes"
+_WORD_END = "</w>"  # how codes mark it
 
 # subword-nmt needs time quadratic in the length of a word; a longer one is encoded in stretches of this length.
 _LONGEST_WORD = 200
@@ -47,6 +48,19 @@ class BytePairEncoding:
                 if i + 1 < len(stretches):
                     pieces[-1] += BPE_MARKER
         return pieces
+
+    def list_pieces(self) -> list[str]:
+        """Returns what the merges make, each once; some only become parts of longer pieces."""
+        return [
+            merged.removesuffix(_WORD_END) if merged.endswith(_WORD_END) else merged + BPE_MARKER
+            for merged in self._bpe.bpe_codes_reverse
+        ]
+
+    def can_make(self, piece: str) -> bool:
+        """Whether some text has this piece: it is one character or what a merge makes."""
+        stem = piece.removesuffix(BPE_MARKER)
+        merges = self._bpe.bpe_codes_reverse
+        return len(stem) < 2 or (stem in merges and stem != piece) or piece + _WORD_END in merges
 
 
 def count_merges(codes: str, where: str) -> int:

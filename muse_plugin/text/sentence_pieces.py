@@ -55,6 +55,13 @@ class SentencePieces:
         numbers = range(processor.GetPieceSize())
         return [processor.IdToPiece(i) for i in numbers if not (processor.IsControl(i) or processor.IsUnknown(i))]
 
+    def can_make(self, piece: str) -> bool:
+        """Whether some text has this piece: it is in the vocabulary, or none of its characters is."""
+        processor = self._processor
+        return not processor.IsUnknown(processor.PieceToId(piece)) or all(
+            processor.IsUnknown(processor.PieceToId(character)) for character in piece
+        )
+
     def write_dictionary(self, path: Path) -> None:
         """Writes the vocabulary as a dictionary, for ``fairseq-preprocess --srcdict``."""
         with open_atomically(path) as file:

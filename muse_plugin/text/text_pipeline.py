@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Union
 
-from muse_plugin.text.byte_pair_encoding import CODES_NAME, learn_codes
+from muse_plugin.text.byte_pair_encoding import learn_codes
 from muse_plugin.text.sentence_pieces import learn_pieces
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_texts, save_texts
 from muse_plugin.text.tokenizer import Tokenizer
@@ -113,8 +113,9 @@ class TextPipeline(NamedTuple):
         path = Path(folder) / FILE_NAME
         if not path.is_file():
             raise FileNotFoundError(
-                f"the text pipeline {path} does not exist; copy {FILE_NAME} and {CODES_NAME} from the folder of the "
-                "training data, or name that folder by --data; 'muse-plugin prepare-translation' makes both."
+                f"the text pipeline {path} does not exist; copy {FILE_NAME} and the file of its subwords from the "
+                "folder of the training data, or name that folder by --data; if it has none, 'muse-plugin "
+                "text-pipeline' makes one from the BPE codes or the SentencePiece model that cut the training text."
             )
         texts, _ = load_texts(path, cls._fields)
         return cls(**{name: Tokenizer.load(text) for name, text in texts.items()})

@@ -14,7 +14,7 @@ from typing import Any, Union
 from muse_plugin.files.lines import clean_line
 from muse_plugin.text import SPECIAL_SYMBOLS
 from muse_plugin.text.byte_pair_encoding import BPE_MARKER, BytePairEncoding
-from muse_plugin.text.sentence_pieces import SentencePieces, join_pieces
+from muse_plugin.text.sentence_pieces import SPACE_MARK, SentencePieces, join_pieces
 from muse_plugin.text.text_settings import StoredText, TextSettings
 from muse_plugin.text.word_pieces import PieceRules, WordPieces, parse_vocabulary
 
@@ -91,6 +91,21 @@ class Tokenizer:
     def cut(self, words: list[str]) -> list[str]:
         """Returns the subwords of words, which are the words themselves without subwords."""
         return words if self._pieces is None else self._pieces.split(words)
+
+    def list_pieces(self) -> list[str]:
+        """Returns the pieces that the subwords make; nothing without subwords, whose words nobody can list."""
+        pieces = [] if self._pieces is None else self._pieces.list_pieces()
+        return [piece for piece in pieces if piece == self._finish(piece)]
+
+    def can_make(self, token: str) -> bool:
+        """Whether some raw text has this token."""
+        if self._word_pieces is not None:
+            return True  # their vocabulary is the dictionary itself
+        if self._pieces is None:
+            is_made = not token.endswith(BPE_MARKER) and not token.startswith(SPACE_MARK)
+        else:
+            is_made = self._pieces.can_make(token)
+        return is_made and token == self._finish(token)
 
     def clean_words(self, words: Iterable[str]) -> list[str]:
         """Returns as many words as given, for text whose words are given one by one, as those with tags are.

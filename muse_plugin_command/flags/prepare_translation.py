@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from muse_plugin_command.flags.shared import add_language_arguments, add_translation_text_arguments
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin prepare-translation`` on ``parser``."""
@@ -13,8 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "compressed with gzip (PREFIX.SOURCE.gz)."
     )
     add = parser.add_argument
-    add("--source-lang", required=True, metavar="SOURCE", help="language to translate from, such as de")
-    add("--target-lang", required=True, metavar="TARGET", help="language to translate into, such as en")
+    add_language_arguments(parser)
     add("--train", type=Path, required=True, metavar="PREFIX", help="sentences to train on")
     add("--valid", type=Path, metavar="PREFIX", help="sentences to validate on")
     add("--valid-from-train", metavar="SHARE|COUNT", help="validate on a random part of --train: 0.01 or 1000")
@@ -37,19 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "merges, learned on the training text alone (default: sentencepiece:8000)",
     )
     add("--separate", action="store_true", help="subwords and a dictionary for each language instead of joint ones")
-    add(
-        "--tokenizer",
-        choices=("none", "moses"),
-        help="moses splits words from punctuation (default: moses with --subwords bpe:N, none otherwise)",
-    )
-    add("--normalize", action="store_true", help="first normalise punctuation by Moses' rules")
-    add("--aggressive-hyphens", action="store_true", help="with --tokenizer moses: split words at hyphens (@-@)")
-    add("--lower-case", action="store_true", help="lower-case both languages; translations are in lower case, too")
-    add(
-        "--detokenize",
-        action="store_true",
-        help="for text that is tokenised already: join the words of translations by Moses' rules",
-    )
+    add_translation_text_arguments(parser)
     add("--empty", choices=("refuse", "skip"), default="refuse", help="for pairs with an empty line (default: refuse)")
     add("--max-length", type=int, default=1000, metavar="N", help="most tokens of a sentence (default: 1000)")
     add("--long", choices=("refuse", "skip"), default="refuse", help="for pairs with a longer one (default: refuse)")

@@ -31,6 +31,31 @@ def add_translation_data_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_language_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares ``--source-lang`` and ``--target-lang``."""
+    add = parser.add_argument
+    add("--source-lang", required=True, metavar="SOURCE", help="language to translate from, such as de")
+    add("--target-lang", required=True, metavar="TARGET", help="language to translate into, such as en")
+
+
+def add_translation_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares what is done to the text of both languages before it is cut into subwords, and after translation."""
+    add = parser.add_argument
+    add(
+        "--tokenizer",
+        choices=("none", "moses"),
+        help="moses splits words from punctuation (default: moses with byte-pair encoding, none otherwise)",
+    )
+    add("--normalize", action="store_true", help="first normalise punctuation by Moses' rules")
+    add("--aggressive-hyphens", action="store_true", help="with --tokenizer moses: split words at hyphens (@-@)")
+    add("--lower-case", action="store_true", help="lower-case both languages; translations are in lower case, too")
+    add(
+        "--detokenize",
+        action="store_true",
+        help="for text that is tokenised already: join the words of translations by Moses' rules",
+    )
+
+
 def add_sentence_data_argument(parser: argparse.ArgumentParser) -> None:
     """Declares ``--data`` for a sentence model."""
     parser.add_argument(

@@ -49,6 +49,10 @@ COMMANDS = {
         *("prepare-translation", "--source-lang", "de", "--target-lang", "en", "--train", "raw", "--valid", "raw"),
         *("--subwords", "none", "--workers", "2", "--output", "{out}/a"),
     ],
+    "text-pipeline": [
+        *("text-pipeline", "--source-lang", "de", "--target-lang", "en", "--bpe-codes", "bpe.codes", "--data", "."),
+        *("--output", "{out}/a"),
+    ],
     "analyze": [
         *("analyze", "model", "--path", "checkpoint_avg.pt", "--data", "bin", "--split", "test", "--cpu"),
         *("--output", "{out}/a"),

@@ -9,11 +9,12 @@ import shutil
 import pytest
 import torch
 from support.helpers import parse_flags
-from support.translation_models import GERMAN, save_translation_model
+from support.translation_models import ENGLISH, GERMAN, save_translation_model
 
 from muse_plugin.inference import translate
 from muse_plugin.inference.translate import Line, Translator
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
+from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME
 
 parse = functools.partial(parse_flags, "translate")
@@ -224,6 +225,28 @@ def test_run_raises_error_when_dictionary_is_another(model_folder):
     (model_folder / "dict.de.txt").write_text("only 1\n")
     with pytest.raises(ValueError, match=r"must be those that .* was trained with, but .*size mismatch .*--data"):
         translate.run(parse("--path", model_folder))
+
+
+def test_run_raises_error_when_the_pipeline_is_of_other_text(model_folder):
+    TextPipeline.learn("de", "en", ["Ganz anderer Text ganz"] * 3, ["quite other text quite"] * 3, 30).save(
+        model_folder
+    )
+    message = (
+        r"never makes \d+ of the \d+ tokens \(.*%\) of .*dict\.de\.txt and .*, such as '.* are missing there; give"
+    )
+    with pytest.raises(ValueError, match=message):
+        translate.run(parse("--path", model_folder))
+
+
+def test_run_warns_when_the_pipeline_lacks_merges(model_folder, tmp_path, caplog):
+    TextPipeline.learn("de", "en", GERMAN, ENGLISH, 28).save(model_folder)
+    (tmp_path / "in.txt").write_text("Da\n")
+    args = parse("--path", model_folder, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.txt", "--cpu")
+    with caplog.at_level(logging.WARNING):
+        assert translate.run(args) == 0
+    (warning,) = caplog.messages
+    assert "it never makes 2 of the" in warning
+    assert "translations suffer" in warning
 
 
 def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
