@@ -9,12 +9,12 @@ def check_positive(args: argparse.Namespace, *names: str) -> None:
     """Checks that flags, where given, are at least 1.
 
     Raises:
-        ValueError: if one is not.
+        ValueError: with a sentence for each that is not.
     """
-    for name in names:
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, but got {value}.")
+    given = [(name, value) for name in names if (value := getattr(args, name)) is not None]
+    faults = [f"--{name.replace('_', '-')} must be at least 1, but got {value}." for name, value in given if value < 1]
+    if faults:
+        raise ValueError("\n".join(faults))
 
 
 def check_apart(output: Optional[Path], *inputs: Optional[Path]) -> None:

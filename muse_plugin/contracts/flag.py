@@ -22,9 +22,9 @@ def size(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help, "range": "size"})
 
 
-def rate(default: Any, help: str) -> Any:
-    """A flag that must lie in [0, 1), if it has a value; see ``find_wrong_values``."""
-    return field(default=default, metadata={"help": help, "range": "rate"})
+def rate(default: Any, help: str, advice: str = "") -> Any:
+    """A flag that must lie in [0, 1), if it has a value; ``advice`` ends the sentence of ``find_wrong_values``."""
+    return field(default=default, metadata={"help": help, "range": "rate", "advice": advice})
 
 
 def remembered(what: str) -> Any:
@@ -49,10 +49,16 @@ def find_wrong_values(cfg: Any, config: Any) -> list[str]:
         elif kind == "size" and value < 1:
             rule = f"be at least 1, but got {value}"
         elif kind == "rate" and value is not None and not 0 <= value < 1:
-            rule = f"lie in [0, 1), but got {value}"
+            rule = f"lie in [0, 1), but got {value}{entry.metadata['advice']}"
         if rule:
             faults.append(f"{flag_name(entry.name)} must {rule}.")
     return faults
+
+
+def check_values(cfg: Any, config: Any) -> None:
+    """Raises a ValueError with all sentences of ``find_wrong_values``."""
+    if faults := find_wrong_values(cfg, config):
+        raise ValueError("\n".join(faults))
 
 
 def fault_of(read: Callable[..., Any], *args: Any) -> list[str]:

@@ -9,7 +9,7 @@ from muse_plugin.evaluation.length_buckets import parse_bounds
 from muse_plugin.evaluation.scores import ON_WORDS
 from muse_plugin.evaluation.text_forms import check_language
 from muse_plugin.results.figures import check_format, import_matplotlib
-from muse_plugin_command.flag_checks import check_target
+from muse_plugin_command.flag_checks import check_positive, check_target
 from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC
 
 # Flag -> the flag without which it would do nothing.
@@ -34,11 +34,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         ImportError: if a package that ``--plot`` needs is missing.
     """
     _check_company(args)
-    for flag in ("num_sentences", "beam", "batch_size", "max_tokens", "num_resamples", "seed"):
-        if getattr(args, flag) is not None and getattr(args, flag) < 1:
-            raise ValueError(
-                f"{flag_name(flag)} must be at least 1, but got {getattr(args, flag)}; leave it out for the default."
-            )
+    check_positive(args, "num_sentences", "beam", "batch_size", "max_tokens", "num_resamples", "seed")
     for flag in ("source_lang", "target_lang"):
         if getattr(args, flag) is not None:
             check_language(getattr(args, flag), flag_name(flag))

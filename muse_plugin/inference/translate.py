@@ -29,6 +29,7 @@ from muse_plugin.inference.streaming import (
 from muse_plugin.text.dictionary_fit import check_dictionaries
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME
+from muse_plugin_command.flag_checks import check_positive
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
     """
-    _check_arguments(args)
+    check_positive(args, "beam", "max_tokens", "batch_size")
+    check_stream_arguments(args)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
     return run_until_stopped(lambda: _translate(args))
 
@@ -232,13 +234,3 @@ def _load_model(
             )
         setattr(settings, side, given)  # without it, fairseq looks for the languages in the names of binary data
     return build_model(checkpoint, state, {"data": str(folder)}, folder)
-
-
-def _check_arguments(args: argparse.Namespace) -> None:
-    for name in ("beam", "max_tokens", "batch_size"):
-        if getattr(args, name) < 1:
-            raise ValueError(
-                f"--{name.replace('_', '-')} must be at least 1, but got {getattr(args, name)}; leave it out for the "
-                "default."
-            )
-    check_stream_arguments(args)

@@ -14,7 +14,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II
 
-from muse_plugin.contracts.flag import find_wrong_values, flag, size
+from muse_plugin.contracts.flag import check_values, flag, size
 
 
 @dataclass
@@ -98,9 +98,7 @@ class MuseMirroredSummationTask(FairseqTask):
 
     def __init__(self, cfg: MirroredSummationConfig) -> None:
         super().__init__(cfg)
-        faults = find_wrong_values(cfg, MirroredSummationConfig)
-        if faults:
-            raise ValueError(faults[0])
+        check_values(cfg, MirroredSummationConfig)
         if not 1 <= cfg.terms <= cfg.length:
             raise ValueError(
                 f"--terms must lie between 1 and --length, which is {cfg.length}, but got {cfg.terms}; there are only "

@@ -18,7 +18,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import II
 
-from muse_plugin.contracts.flag import flag, flag_name
+from muse_plugin.contracts.flag import check_values, flag, rate, size
 from muse_plugin.tasks.bpe_dropout.background import BackgroundSegmenter, Side
 from muse_plugin.tasks.bpe_dropout.resegmented_pairs import ResegmentedPairs
 from muse_plugin.tasks.bpe_dropout.training_text import check_fit, check_parallel, find_codes, read_codes, read_text
@@ -32,13 +32,18 @@ _SIDES = ("source", "target")
 class TranslationWithBpeDropoutConfig(TranslationConfig):
     """Flags of translation with BPE-dropout: those of fairseq's ``translation``, and these."""
 
-    bpe_dropout: float = flag(
+    bpe_dropout: float = rate(
         0.1,
         "probability in [0, 1) of leaving out a merge when training text is segmented (0.1: the paper's); of a unigram "
         "model of SentencePiece, the smoothing of the sampling, 0 for none",
+        advice="; 0.1 is usual",
     )
-    source_bpe_dropout: Optional[float] = flag(None, "the same for the source alone (default: --bpe-dropout)")
-    target_bpe_dropout: Optional[float] = flag(None, "the same for the target alone (default: --bpe-dropout)")
+    source_bpe_dropout: Optional[float] = rate(
+        None, "the same for the source alone (default: --bpe-dropout)", advice="; 0.1 is usual"
+    )
+    target_bpe_dropout: Optional[float] = rate(
+        None, "the same for the target alone (default: --bpe-dropout)", advice="; 0.1 is usual"
+    )
     train_text: Optional[str] = flag(
         None,
         "training text before BPE, tokenised: the files PREFIX.<source-lang> and PREFIX.<target-lang>, one sentence "
@@ -50,7 +55,7 @@ class TranslationWithBpeDropoutConfig(TranslationConfig):
         "left in the folder of the binarised data, such as bpe.codes)",
     )
     target_bpe_codes: Optional[str] = flag(None, "codes file of the target alone (default: --bpe-codes)")
-    bpe_dropout_workers: int = flag(
+    bpe_dropout_workers: int = size(
         1, "processes that segment the next epoch while one is trained, per GPU; their number changes no result"
     )
     seed: int = II("common.seed")
@@ -128,15 +133,7 @@ class TranslationWithBpeDropoutTask(TranslationTask):
         return self.cfg.bpe_dropout if own is None else own
 
     def _check_flags(self) -> None:
-        faults = [
-            f"{flag_name(name)} must lie in [0, 1), but got {rate}; 0.1 is usual."
-            for name in ("bpe_dropout", "source_bpe_dropout", "target_bpe_dropout")
-            if (rate := getattr(self.cfg, name)) is not None and not 0 <= rate < 1
-        ]
-        if self.cfg.bpe_dropout_workers < 1:
-            faults.append(f"--bpe-dropout-workers must be at least 1, but got {self.cfg.bpe_dropout_workers}.")
-        if faults:
-            raise ValueError("\n".join(faults))
+        check_values(self.cfg, TranslationWithBpeDropoutConfig)
         unbuilt = []
         if len(utils.split_paths(self.cfg.data)) > 1:
             unbuilt.append("several folders of data; give one, as all training text comes from --train-text")

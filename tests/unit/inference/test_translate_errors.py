@@ -262,6 +262,7 @@ def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
     [
         (["--beam", "0"], ValueError, "--beam must be at least 1, but got 0"),
         (["--batch-size", "-1"], ValueError, "--batch-size must be at least 1, but got -1"),
+        (["--beam", "0", "--batch-size", "0"], ValueError, "but got 0.\n--batch-size must be at least 1, but"),
         (["--max-tokens", "0"], ValueError, "--max-tokens must be at least 1, but got 0"),
         (["--input", "/nowhere/a.txt"], FileNotFoundError, "--input must name a text file, but /nowhere/a.txt does"),
         (["--input", "/"], IsADirectoryError, "--input must name a text file, but / is a folder"),

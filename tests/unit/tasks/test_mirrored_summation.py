@@ -125,6 +125,11 @@ def test_raises_error_when_a_size_is_below_one(name):
         make(**{name: 0})
 
 
+def test_sizes_below_one_are_reported_together():
+    with raises("--length must be at least 1, but got 0.\n--vector-size must be at least 1, but got -2."):
+        make(length=0, vector_size=-2)
+
+
 @pytest.mark.parametrize("terms", [0, -1, 10])
 def test_raises_error_when_there_are_not_as_many_pairs(terms):
     with raises(
