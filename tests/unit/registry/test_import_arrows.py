@@ -48,7 +48,7 @@ FLOORS = {
     "analysis": floor(f"files text results checkpoints inference {BELOW}"),
     "view": floor("files text checkpoints inference analysis"),
     "fairseq_stand_ins": floor("", "numpy"),
-    "fairseq_repairs": floor("files checkpoints models pretrained warning_filters"),
+    "fairseq_repairs": floor("fairseq_stand_ins files checkpoints models pretrained warning_filters"),
     # Files of the package itself.
     "__init__": floor("warning_filters fairseq_repairs checkpoints models tasks criterions"),
     "cli": floor("", ""),
