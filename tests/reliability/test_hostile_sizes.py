@@ -12,6 +12,7 @@ import time
 import zipfile
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, tasks
@@ -222,3 +223,50 @@ def test_no_file_that_a_setting_names_is_read(tmp_path, translation_folder, form
         with contextlib.suppress(ValueError):  # parameters of muse are none of the Transformer's
             build_model(tmp_path / "a.pt", read, {}, translation_folder)
     assert getattr(settings, setting) is None
+
+
+# ---- lists that are more than they seem ------------------------------------------------------------------------------
+
+
+def nest(depth):
+    """A list of ten lists of ten lists ..., each of them stored once."""
+    inner = []
+    for _ in range(depth):
+        inner = [inner] * 10
+    return inner
+
+
+def hold_itself():
+    itself = []
+    itself += [itself, itself]
+    return itself
+
+
+EXCESS = {
+    "nested": lambda: nest(7),
+    "nested tuples": lambda: (((((((("x",) * 10,) * 10,) * 10,) * 10,) * 10,) * 10,) * 10,) * 10,
+    "itself": hold_itself,
+    "itself, inside": lambda: {"a": [1, {"b": hold_itself()}]},
+    "expanded": lambda: Call(list, torch.zeros(1).expand(20_000_000)),
+    "set": lambda: Call(set, torch.zeros(1).expand(20_000_000)),
+    "parameter": lambda: Call(list, nn.Parameter(torch.zeros(1).expand(20_000_000))),
+    "copies": lambda: (lambda items: [Call(list, items) for _ in range(1000)])(["x"] * 100_000),
+    "copies of copies": lambda: Call(list, Call(list, torch.zeros(1).expand(20_000_000))),
+}
+
+
+@pytest.mark.parametrize("is_archive", [True, False], ids=["archive", "before_1_6"])
+@pytest.mark.parametrize("kind", EXCESS)
+def test_lists_that_are_more_than_they_seem_are_refused(tmp_path, kind, is_archive):
+    state = {"model": {"w": torch.zeros(2)}, "cfg": {"task": {"x": EXCESS[kind]()}}, **PROGRESS}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=is_archive)
+    for load in (load_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path))):
+        with budget(), pytest.raises(ValueError, match=r"a\.pt is refused: it (copies|holds)"):
+            load(tmp_path / "a.pt")
+
+
+def test_ordinary_large_contents_are_read(tmp_path):
+    words = [f"word{number}" for number in range(20_000)]
+    state = {"model": {"w": nn.Parameter(torch.zeros(2))}, "x": words, "y": [words] * 3, "z": np.zeros(100_000)}
+    torch.save({**state, "n": Namespace(**dict.fromkeys(words, 1))}, tmp_path / "a.pt")
+    assert len(load_checkpoint(tmp_path / "a.pt")["y"]) == 3
