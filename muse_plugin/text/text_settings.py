@@ -17,6 +17,7 @@ from typing import Any, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.json_objects import check_faults, find_faults, read_settings
+from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin.files.lines import clean_line
 from muse_plugin.text.byte_pair_encoding import CODES_NAME, BytePairEncoding
 from muse_plugin.text.moses_words import HARMLESS, MosesWords
@@ -183,6 +184,7 @@ def read_codes(path: Path) -> BytePairEncoding:
             f"sub-words need the codes of byte-pair encoding, but {path} does not exist; name the file by --bpe-codes, "
             f"or copy {CODES_NAME} from the folder of the training data."
         )
+    check_size(path, LARGEST_VOCABULARY, f"copy {CODES_NAME} from the folder of the training data again")
     try:
         return BytePairEncoding(path.read_bytes().decode("utf-8", errors="replace"), str(path))
     except ImportError as error:

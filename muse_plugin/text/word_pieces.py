@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Optional
 
 from fairseq.data import Dictionary
 
+from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
+
 VOCABULARY_NAME = "vocab.txt"
 UNKNOWN_PIECE = "[UNK]"
 NEEDED_PIECES = (UNKNOWN_PIECE, "[CLS]", "[SEP]")
@@ -90,6 +92,7 @@ def read_vocabulary(path: Path) -> list[str]:
             f"word pieces need BERT's vocabulary, but {path} does not exist; name the folder that holds "
             f"{VOCABULARY_NAME} by --bert-dir, or copy the file from there."
         )
+    check_size(path, LARGEST_VOCABULARY, "copy it again")
     try:
         pieces = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
@@ -178,6 +181,7 @@ def _read_stated(folder: Path) -> dict[str, tuple[bool, str]]:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
+    check_size(path, LARGEST_VOCABULARY, "copy it again")
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
     except (ValueError, RecursionError) as error:
