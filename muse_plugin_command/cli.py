@@ -110,7 +110,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             raise
         if error.errno in (errno.EROFS, errno.ENAMETOOLONG):
             return _report(name, f"cannot write {error.filename}: {error.strerror}; choose another place.")
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # the last also of "ulimit -f"
             raise
         return _report(name, f"there is no room to write ({error.strerror}); make some, then give the command again.")
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
+from muse_plugin.checkpoints.safe_loading import check_finite, load_checkpoint, save_atomically
 
 PathLike = Union[str, os.PathLike[str]]
 
@@ -62,10 +62,10 @@ def run(args: argparse.Namespace) -> int:
 def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> dict[str, Any]:
     """Averages checkpoints, one file in memory at a time.
 
-    Floating-point parameters are summed in float32, float64 ones in float64, and the mean is cast back to the dtype
-    stored in the newest file. Integer and boolean tensors have no meaningful mean: they must be equal in all files,
-    except BatchNorm's batch counters, which are taken from the newest file. Parameters that share one storage in the
-    newest file (tied embeddings) share one in the result.
+    Floating-point parameters are summed in float32, float64 ones and sums too large for float32 in float64, and the
+    mean is cast back to the dtype stored in the newest file. Integer and boolean tensors have no meaningful mean: they
+    must be equal in all files, except BatchNorm's batch counters, which are taken from the newest file. Parameters that
+    share one storage in the newest file (tied embeddings) share one in the result.
 
     Everything else (configuration, task state, history) is the newest file's, the newest being the one with the most
     updates and, among equals, the first of ``paths``. Its optimizer state is left out: it belongs to that file's
@@ -79,7 +79,8 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
         A checkpoint as fairseq writes it, with tensors on the CPU.
 
     Raises:
-        ValueError: if ``paths`` is empty or names a file twice; if a file is damaged or holds no model; if two files
+        ValueError: if ``paths`` is empty or names a file twice; if a file is damaged, holds no model or parameters that
+            are not finite; if two files
             differ in parameter names, in shapes or in an integer tensor.
         FileNotFoundError: if a file does not exist.
     """
@@ -91,6 +92,7 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
     for path in tqdm(files, desc="averaging", unit="file", disable=None if progress else True):
         state = _load_listed(path)
         model = _get_parameters(state, path)
+        check_finite(path, model)
         _add_to_totals(totals, model, files[0], path)
         updates = int((state.get("optimizer_history") or [{}])[-1].get("num_updates", 0))
         if updates > newest_updates:
@@ -258,7 +260,9 @@ def _add_to_totals(totals: dict[str, Tensor], model: dict[str, Tensor], first: P
         elif wide == torch.float64 and totals[name].dtype != wide:
             totals[name] = tensor + totals[name]  # a file in float64 after one in float32: keep the higher precision
         else:
-            totals[name].add_(tensor.to(totals[name].dtype))
+            total = totals[name] + tensor.to(totals[name].dtype)
+            # A sum may be too large for its mean's type.
+            totals[name] = total if torch.isfinite(total).all() else totals[name].double() + tensor
 
 
 def _check_same_parameters(totals: dict[str, Tensor], model: dict[str, Tensor], first: Path, path: Path) -> None:

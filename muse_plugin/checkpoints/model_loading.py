@@ -12,6 +12,7 @@ from fairseq.tasks import setup_task
 from torch import nn
 
 from muse_plugin.checkpoints.model_outline import check_model_fits
+from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
 
 _NAMES_FILE = re.compile(r"_path$|_checkpoint$|pretrained")
@@ -153,8 +154,11 @@ def build_model(
         data: folder of the data, for messages.
 
     Raises:
-        ValueError: if the parameters do not fit the data or the settings.
+        ValueError: if the parameters do not fit the data or the settings, or a dictionary is far too large.
     """
+    for pattern in ("dict.*", "*/dict.*"):
+        for path in Path(str(data)).glob(pattern):
+            check_size(path, LARGEST_VOCABULARY, "copy the dictionary again from the folder of the training data")
     task = setup_task(state["cfg"].task, from_checkpoint=True)
     task.load_state_dict(state["task_state"])
     settings = state["cfg"].model

@@ -233,6 +233,20 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
+def check_finite(path: Path, parameters: dict[str, torch.Tensor]) -> None:
+    """Checks that the parameters of a checkpoint are numbers.
+
+    Raises:
+        ValueError: if one holds NaN or infinity; it is named.
+    """
+    for name, tensor in parameters.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ValueError(
+                f"parameters must be finite, but {name} in {path} holds NaN or infinity: its training diverged, or the "
+                "file is damaged; use an earlier checkpoint."
+            )
+
+
 def _reason(path: Path, start: bytes, error: Exception) -> str:
     """Says in one or two sentences why ``torch.load`` failed on ``path``, whose first two bytes are ``start``."""
     text = str(error)
@@ -273,6 +287,12 @@ def save_atomically(obj: Any, path: str | os.PathLike[str]) -> None:
 
     Raises:
         FileNotFoundError: if the folder of ``path`` does not exist.
+        OSError: if writing fails.
     """
     with open_atomically(path) as file:
-        torch.save(obj, file)
+        try:
+            torch.save(obj, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):  # the write failed; then the archive could not be closed
+                raise error.__context__ from None
+            raise

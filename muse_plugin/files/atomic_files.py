@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Union
 
+_LONGEST_NAME = 255 - len("." + ".00000000.tmp")  # bytes of it that a temporary file repeats
+
 
 @contextlib.contextmanager
 def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
@@ -33,7 +35,8 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    start = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
+    beside = path.with_name(f".{start}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         with beside.open("xb") as file:
             yield file

@@ -3,26 +3,25 @@
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Union
 
-LARGEST_SETTINGS = 1 << 20  # bytes; a larger file is none of ours
+from muse_plugin.files.limits import LARGEST_SETTINGS, check_size
 
 _SHOWN = 60  # characters of what a damaged file holds
 
 
-def read_json_object(path: Path, way_out: str, most_bytes: Optional[int] = None) -> dict[str, Any]:
+def read_json_object(path: Path, way_out: str, most_bytes: int = LARGEST_SETTINGS) -> dict[str, Any]:
     """Reads a file.
 
     Args:
         path: the file.
         way_out: what the user can do about a damaged one, for the message.
-        most_bytes: a larger file is not read; None for no limit.
+        most_bytes: a larger file is not read.
 
     Raises:
         ValueError: if it is too large, no JSON, or holds something else.
     """
-    if most_bytes is not None and path.stat().st_size > most_bytes:
-        raise ValueError(f"{path} must have at most {most_bytes:,} bytes, but has {path.stat().st_size:,}; {way_out}.")
+    check_size(path, most_bytes, way_out)
     try:
         content = json.loads(path.read_bytes().decode("utf-8"))
     except (ValueError, RecursionError) as error:

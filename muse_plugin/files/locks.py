@@ -20,6 +20,15 @@ def try_lock(file: BinaryIO) -> bool:
     return True
 
 
+def open_without_links(path: Path) -> BinaryIO:
+    """Opens a file for appending; never one elsewhere that a link leads to.
+
+    Raises:
+        OSError: if ``path`` is a link.
+    """
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+
+
 def take_lock(path: Path, what: object, way_out: str) -> BinaryIO:
     """Makes and locks a file; whoever closes it gives the lock back, and may remove it before.
 
@@ -29,10 +38,12 @@ def take_lock(path: Path, what: object, way_out: str) -> BinaryIO:
         way_out: what else the user can do, for the message.
 
     Raises:
-        ValueError: if another program holds the lock.
+        ValueError: if another program holds the lock, or it is a link.
     """
     while True:
-        file = path.open("ab")
+        if path.is_symlink():
+            raise ValueError(f"the lock {path} must be a file, but it is a link to another place; remove it.")
+        file = open_without_links(path)
         if not try_lock(file):
             file.close()
             raise ValueError(

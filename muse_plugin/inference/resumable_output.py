@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Optional
 
 from muse_plugin.files.atomic_files import open_atomically, sync_folder
 from muse_plugin.files.json_objects import read_versioned
-from muse_plugin.files.locks import take_lock
+from muse_plugin.files.locks import open_without_links, take_lock
 
 FORMAT_VERSION = 2
 _BLOCK_BYTES = 1 << 20
@@ -67,7 +67,8 @@ class PartialOutput:
                 self.source.read_again()
                 self._is_new = True
                 self._save(self._saved)  # first: a description of more lines than there are would be taken for damage
-                self._file = self.partial.open("wb")
+                self.partial.unlink(missing_ok=True)  # which may be a link to somewhere else
+                self._file = self.partial.open("xb")
             else:
                 self._saved = self._now = found
                 self.is_in_place = not self.partial.exists()
@@ -126,6 +127,8 @@ class PartialOutput:
         """What the work can continue from, or None if nothing is lost by beginning again."""
         found = _read_state(self._state_path)
         exists = self.partial.exists()
+        if self.partial.is_symlink():
+            raise FileExistsError(f"{self.partial} must be a file, but it is a link to another place; {_WAY_OUT}.")
         if found is None:
             if exists and self.partial.stat().st_size:
                 raise FileExistsError(
@@ -167,7 +170,7 @@ class PartialOutput:
                 f"{self.partial} must begin with the {found.lines:,} lines ({found.output_bytes:,} bytes) that were "
                 f"written, but it has {size:,} bytes; {_WAY_OUT}."
             )
-        file = self.partial.open("ab")
+        file = open_without_links(self.partial)
         file.truncate(found.output_bytes)
         return file
 

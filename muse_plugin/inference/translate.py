@@ -17,6 +17,7 @@ from torch import Tensor
 
 from muse_plugin import __version__
 from muse_plugin.checkpoints.model_loading import build_model, find_checkpoint, read_state
+from muse_plugin.checkpoints.safe_loading import check_finite
 from muse_plugin.files.lines import clean_line
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.inference.resumable_output import fingerprint_file
@@ -224,6 +225,7 @@ def _task_settings(state: dict[str, Any]) -> Any:
 def _load_model(
     checkpoint: Path, folder: Path, pipeline: TextPipeline, state: dict[str, Any]
 ) -> tuple[torch.nn.Module, Any]:
+    check_finite(checkpoint, state["model"])
     settings = _task_settings(state)
     for side in ("source_lang", "target_lang"):
         trained, given = getattr(settings, side, None), getattr(pipeline, side)

@@ -1,11 +1,14 @@
 """A folder that appears all at once: built beside its place, moved there when complete, and removed if it fails."""
 
 import contextlib
+import fcntl
+import glob
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from muse_plugin.text.text_settings import EARLIER_NAME, FILE_NAME, SUBWORD_FILES, load_text_settings
 
@@ -83,7 +86,8 @@ def _describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) ->
 def build_folder(output: Path) -> Iterator[Path]:
     """Gives a new folder to fill, which takes the place of ``output`` when the block ends without an exception.
 
-    When anything fails, it is removed, ``output`` is what it was, and folders made above it are gone.
+    When anything fails, it is removed, ``output`` is what it was, and folders made above it are gone. What killed
+    programs left of the same output is removed.
 
     Args:
         output: an existing folder, which is replaced, or a new one.
@@ -95,8 +99,11 @@ def build_folder(output: Path) -> Iterator[Path]:
     made = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
     folder = output.with_name(f".{output.name}.{uuid.uuid4().hex[:8]}.tmp")
+    _remove_leftovers(output)
+    lock = None
     try:
         folder.mkdir()
+        lock = _lock_folder(folder)
         yield folder
         _take_place(folder, output)
     except BaseException:
@@ -105,6 +112,30 @@ def build_folder(output: Path) -> Iterator[Path]:
             with contextlib.suppress(OSError):  # somebody else has put something there
                 parent.rmdir()
         raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_folder(folder: Path) -> Optional[int]:
+    """Locks a folder as long as this process lives and the result is open; None if another has done so."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # also of a file system without locks
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_leftovers(output: Path) -> None:
+    for folder in output.parent.glob(f".{glob.escape(output.name)}.????????.tmp"):
+        with contextlib.suppress(OSError):
+            # An empty one may not be locked yet.
+            lock = _lock_folder(folder) if any(folder.iterdir()) else None
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
 
 
 def _take_place(folder: Path, output: Path) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 
+from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin.preparation.split_files import iterate_tokens
 
 
@@ -57,6 +58,7 @@ def load_dictionary(path: Path, flag: str = "--dict-from") -> Dictionary:
             f"--dict-from must name a folder that prepare-text made, but {path} does not exist; check the folder, or "
             "leave out the flag that needs this dictionary."
         )
+    check_size(path, LARGEST_VOCABULARY, "name a dictionary of fairseq")
     try:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises a plain Exception for a wrong encoding

@@ -16,11 +16,14 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from muse_plugin.pretrained.pickle_sizes import find_excess
+
 _ARCHIVE_START = b"PK"
 _PICKLE_NAME = "data.pkl"
 _PICKLES_BEFORE_1_6 = 5  # magic number, version, machine, content, keys of what follows
 # On torch's own list of harmless names: bytearray(n) takes n bytes.
 _TAKES_MEMORY = "bytearray"
+_Instructions = Iterator[tuple[pickletools.OpcodeInfo, Any]]
 _SOURCE = "get the file from a source you trust"
 
 
@@ -32,20 +35,28 @@ def check_torch_file(path: Path) -> None:
 
     Raises:
         ValueError: if its parts, unpacked, are larger than the file, two of them have one name, or its pickle allocates
-            memory by a number.
+            memory by a number or makes far more items than it has instructions.
     """
     with path.open("rb") as file:
         is_archive = file.read(len(_ARCHIVE_START)) == _ARCHIVE_START
         file.seek(0)
-        for opcode, argument in _iterate_archive(path) if is_archive else _iterate_pickles(file):
-            if opcode.name == "GLOBAL" and str(argument).rpartition(" ")[2] == _TAKES_MEMORY:
-                raise ValueError(
-                    f"{path} is refused: reading it would use the Python object {_TAKES_MEMORY}, which takes as much "
-                    f"memory as the file says and which no file of parameters needs; nothing was run: {_SOURCE}."
-                )
+        instructions = _iterate_archive(path) if is_archive else _iterate_pickles(file)
+        if excess := find_excess(_refuse_sizes(path, instructions)):
+            raise ValueError(f"{path} is refused: it {excess}, and no file of parameters needs that; {_SOURCE}.")
 
 
-def _iterate_archive(path: Path) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+def _refuse_sizes(path: Path, instructions: _Instructions) -> _Instructions:
+    """Hands on instructions among which no object takes memory by a number."""
+    for opcode, argument in instructions:
+        if opcode.name == "GLOBAL" and str(argument).rpartition(" ")[2] == _TAKES_MEMORY:
+            raise ValueError(
+                f"{path} is refused: reading it would use the Python object {_TAKES_MEMORY}, which takes as much "
+                f"memory as the file says and which no file of parameters needs; nothing was run: {_SOURCE}."
+            )
+        yield opcode, argument
+
+
+def _iterate_archive(path: Path) -> _Instructions:
     """The instructions in an archive, after a look at the sizes in its directory."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -70,12 +81,12 @@ def _iterate_archive(path: Path) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]
         return  # damaged, locked by a password or packed in a way that torch does not know either
 
 
-def _iterate_pickles(file: BinaryIO) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+def _iterate_pickles(file: BinaryIO) -> _Instructions:
     """The instructions at the start of a file from before torch 1.6."""
     return itertools.chain.from_iterable(_iterate_instructions(file) for _ in range(_PICKLES_BEFORE_1_6))
 
 
-def _iterate_instructions(stream: Any) -> Iterator[tuple[pickletools.OpcodeInfo, Any]]:
+def _iterate_instructions(stream: Any) -> _Instructions:
     instructions = pickletools.genops(stream)
     while True:
         try:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.json_objects import FileName, Kind, check_faults, find_faults, read_settings
+from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.data_record import RECORD_KINDS, DataRecord, find_inner_faults
 from muse_plugin.text.sentence_pieces import MODEL_NAME
@@ -29,7 +30,6 @@ TOKENIZERS = ("none", "moses")
 SUBWORD_FILES = {"subword-nmt": CODES_NAME, "sentencepiece": MODEL_NAME, "wordpiece": VOCABULARY_NAME}
 SUBWORDS = ("none", *SUBWORD_FILES)
 
-_LARGEST_SUBWORDS = 1 << 28  # bytes; larger files are none of ours: a model of SentencePiece has a few megabytes
 _FILE_KINDS = {"subword-nmt": "BPE codes", "sentencepiece": "SentencePiece pieces", "wordpiece": "word pieces"}
 _JOINT_KINDS: dict[str, Kind] = {  # of version 1
     **{"source_lang": str, "target_lang": str, "lower_case": bool},
@@ -139,8 +139,7 @@ class StoredText(NamedTuple):
                 f"the {kind} {place}, which {self.path} names, do not exist; copy the file from the folder of the "
                 "training data."
             )
-        if (size := place.stat().st_size) > _LARGEST_SUBWORDS:
-            raise ValueError(f"{place} must have at most {_LARGEST_SUBWORDS:,} bytes, but has {size:,}; {_WAY_OUT}.")
+        check_size(place, LARGEST_VOCABULARY, _WAY_OUT)
         content = place.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if self.sha256 and digest != self.sha256:

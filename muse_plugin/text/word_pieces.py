@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.files.json_objects import read_json_object
+from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin.text import SPECIAL_SYMBOLS
 
 VOCABULARY_NAME = "vocab.txt"
@@ -89,6 +90,7 @@ def read_vocabulary(path: Path) -> list[str]:
             f"word pieces need BERT's vocabulary, but {path} does not exist; name the folder that holds "
             f"{VOCABULARY_NAME} by --bert-dir, or copy the file from there."
         )
+    check_size(path, LARGEST_VOCABULARY, "copy it again")
     return parse_vocabulary(path.read_bytes(), str(path))
 
 

@@ -4,28 +4,37 @@
 """
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import re
+import shutil
 import time
 import zipfile
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
+from support.helpers import assert_close, run_python
 from support.memory_limit import limited_memory
 from support.translation_models import save_translation_model
 from torch import nn
 
 from muse_plugin.checkpoints.authors_format import convert_checkpoint
+from muse_plugin.checkpoints.averaging import average_checkpoints
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.checkpoints.model_outline import outlines
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.inference import resumable_output
+from muse_plugin.inference.resumable_output import PartialOutput
+from muse_plugin.preparation.output_folder import build_folder
 from muse_plugin.pretrained.bert_weights import read_bert_sizes
 from muse_plugin_command import cli
 
@@ -222,3 +231,163 @@ def test_no_file_that_a_setting_names_is_read(tmp_path, translation_folder, form
         with contextlib.suppress(ValueError):  # parameters of muse are none of the Transformer's
             build_model(tmp_path / "a.pt", read, {}, translation_folder)
     assert getattr(settings, setting) is None
+
+
+# ---- lists that are more than they seem ------------------------------------------------------------------------------
+
+
+def nest(depth):
+    """A list of ten lists of ten lists ..., each of them stored once."""
+    inner = []
+    for _ in range(depth):
+        inner = [inner] * 10
+    return inner
+
+
+def hold_itself():
+    itself = []
+    itself += [itself, itself]
+    return itself
+
+
+EXCESS = {
+    "nested": lambda: nest(7),
+    "nested tuples": lambda: (((((((("x",) * 10,) * 10,) * 10,) * 10,) * 10,) * 10,) * 10,) * 10,
+    "itself": hold_itself,
+    "itself, inside": lambda: {"a": [1, {"b": hold_itself()}]},
+    "expanded": lambda: Call(list, torch.zeros(1).expand(20_000_000)),
+    "set": lambda: Call(set, torch.zeros(1).expand(20_000_000)),
+    "parameter": lambda: Call(list, nn.Parameter(torch.zeros(1).expand(20_000_000))),
+    "copies": lambda: (lambda items: [Call(list, items) for _ in range(1000)])(["x"] * 100_000),
+    "copies of copies": lambda: Call(list, Call(list, torch.zeros(1).expand(20_000_000))),
+}
+
+
+@pytest.mark.parametrize("is_archive", [True, False], ids=["archive", "before_1_6"])
+@pytest.mark.parametrize("kind", EXCESS)
+def test_lists_that_are_more_than_they_seem_are_refused(tmp_path, kind, is_archive):
+    state = {"model": {"w": torch.zeros(2)}, "cfg": {"task": {"x": EXCESS[kind]()}}, **PROGRESS}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=is_archive)
+    for load in (load_checkpoint, lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path))):
+        with budget(), pytest.raises(ValueError, match=r"a\.pt is refused: it (copies|holds)"):
+            load(tmp_path / "a.pt")
+
+
+def test_ordinary_large_contents_are_read(tmp_path):
+    words = [f"word{number}" for number in range(20_000)]
+    state = {"model": {"w": nn.Parameter(torch.zeros(2))}, "x": words, "y": [words] * 3, "z": np.zeros(100_000)}
+    torch.save({**state, "n": Namespace(**dict.fromkeys(words, 1))}, tmp_path / "a.pt")
+    assert len(load_checkpoint(tmp_path / "a.pt")["y"]) == 3
+
+
+# ---- links, names, numbers, leftovers --------------------------------------------------------------------------------
+
+
+def state_of_unfinished(lines):
+    return {
+        "format_version": resumable_output.FORMAT_VERSION,
+        "made_by": {},
+        "lines": lines,
+        "input_bytes": 2 * lines,
+        "input_sha256": hashlib.sha256(b"a\n" * lines).hexdigest(),
+        "output_bytes": 2 * lines,
+    }
+
+
+@pytest.mark.parametrize("kind", ["restart", "no lines", "one line", "lock"])
+def test_nothing_is_written_through_a_link_beside_an_output(tmp_path, kind):
+    (tmp_path / "in").write_text("a\na\n")
+    (tmp_path / "precious").write_text("precious")
+    beside = "out.partial.lock" if kind == "lock" else "out.partial"
+    (tmp_path / beside).symlink_to(tmp_path / "precious")
+    if "line" in kind:
+        content = state_of_unfinished(int(kind == "one line"))
+        (tmp_path / "out.partial.json").write_text(json.dumps(content))
+    with contextlib.suppress(FileExistsError, ValueError):
+        with PartialOutput(tmp_path / "in", tmp_path / "out", {}, restart=kind == "restart") as output:
+            output.append(b"b\n", 1, can_go_on=True)
+        assert kind == "restart"
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_average_names_a_parameter_that_is_not_finite(tmp_path, value):
+    paths = [tmp_path / "a.pt", tmp_path / "b.pt"]
+    for path, number in zip(paths, (1.0, value), strict=True):
+        torch.save({"model": {"fine": torch.ones(2), "bad": torch.tensor([1.0, number])}, **PROGRESS}, path)
+    with pytest.raises(ValueError, match=r"must be finite, but bad in .*b\.pt holds NaN or infinity"):
+        average_checkpoints(paths)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_average_of_large_numbers_is_their_mean(tmp_path, dtype):
+    paths = [tmp_path / f"{number}.pt" for number in range(3)]
+    for path in paths:
+        torch.save({"model": {"w": torch.tensor([3e38, -3e38, 1.0], dtype=dtype)}, **PROGRESS}, path)
+    averaged = average_checkpoints(paths)["model"]["w"]
+    assert_close(averaged, torch.tensor([3e38, -3e38, 1.0], dtype=dtype))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_translate_names_a_parameter_that_is_not_finite(tmp_path, translation_folder, capsys, value):
+    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+    name = next(name for name in state["model"] if name.startswith("decoder.layers.0"))
+    state["model"][name].view(-1)[0] = value
+    torch.save(state, tmp_path / "a.pt")
+    assert f"must be finite, but {name} in" in translate(translation_folder, tmp_path / "a.pt", capsys)
+
+
+@pytest.mark.parametrize("name", ["a" * 245, "a" * 255, "ä" * 127])
+def test_a_file_may_have_the_longest_name_that_there_is(tmp_path, name):
+    with open_atomically(tmp_path / name) as file:
+        file.write(b"x")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_limit_on_the_size_of_files_gives_one_sentence(tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save({"model": {"w": torch.zeros(1_000_000)}, **PROGRESS}, path)
+    command = ["import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"]
+    command += ["from muse_plugin_command import cli", "import sys", "sys.exit(cli.main(sys.argv[1:]))"]
+    words = ["average", "--inputs", str(path), "--output", str(tmp_path / "b.pt")]
+    done = run_python("\n".join(command), *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "there is no room to write" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [left.name for left in tmp_path.iterdir()] == ["a.pt"]
+
+
+def test_leftovers_of_a_killed_preparation_are_removed_but_not_those_of_one_that_runs(tmp_path):
+    for name in (".out.0123abcd.tmp", ".other.0123abcd.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text.json").write_text("")
+    with build_folder(tmp_path / "out") as running:
+        (running / "a").write_text("")
+        with build_folder(tmp_path / "out") as folder:
+            (folder / "b").write_text("")
+        assert running.is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.0123abcd.tmp", "out"]
+
+
+# ---- sparse files ----------------------------------------------------------------------------------------------------
+
+
+def make_sparse(path):
+    path.write_bytes(b"")
+    os.truncate(path, 12 << 30)
+
+
+@pytest.mark.parametrize("name", ["bpe.codes", "dict.de.txt", "dict.en.txt", "text_pipeline.json"])
+def test_a_sparse_file_beside_a_checkpoint_is_refused_before_it_is_read(tmp_path, translation_folder, capsys, name):
+    shutil.copytree(translation_folder, tmp_path / "model")
+    assert (tmp_path / "model" / name).is_file()
+    make_sparse(tmp_path / "model" / name)
+    error = translate(tmp_path / "model", tmp_path / "model", capsys)
+    assert re.search(rf"{re.escape(name)} must have at most [\d,]+ bytes, but has 12,884,901,888", error)
+
+
+def test_a_sparse_description_of_a_partial_output_is_refused(tmp_path):
+    (tmp_path / "in").write_text("a\n")
+    make_sparse(tmp_path / "out.partial.json")
+    with budget(), pytest.raises(ValueError, match=r"out\.partial\.json must be as this version"):
+        PartialOutput(tmp_path / "in", tmp_path / "out", {})
