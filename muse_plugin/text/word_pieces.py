@@ -164,7 +164,8 @@ def _read_stated(folder: Path) -> dict[str, tuple[bool, str]]:
     """
     stated: dict[str, tuple[bool, str]] = {}
     for position, name in enumerate(("tokenizer_config.json", "tokenizer.json")):
-        content: Any = read_json_object(folder / name, "copy it again") if (folder / name).is_file() else {}
+        path = folder / name
+        content: Any = read_json_object(path, "copy it again", LARGEST_VOCABULARY) if path.is_file() else {}
         if position == 1:
             content = content.get("normalizer")
             if not isinstance(content, dict) or content.get("type") != "BertNormalizer":
