@@ -105,6 +105,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if args.traceback:
             raise
         return _report(name, str(error))
+    except MemoryError:
+        if args.traceback:
+            raise
+        return _report(
+            name, "there is not enough memory; a file may ask for more than it should: see where it is from."
+        )
     except OSError as error:
         if args.traceback:
             raise

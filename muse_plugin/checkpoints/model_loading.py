@@ -1,14 +1,16 @@
 """Finds and loads a checkpoint by fairseq, with one sentence for what is wrong with the file or the data next to it."""
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils, utils
 from fairseq.tasks import setup_task
+from omegaconf import OmegaConf
 from torch import nn
 
 from muse_plugin.checkpoints.model_outline import check_model_fits
@@ -55,12 +57,14 @@ def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
         ValueError: if the file is damaged or no checkpoint.
     """
     checkpoint = find_checkpoint(path)
-    state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
-    if path.is_dir():
-        sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
-    if state.get("cfg") is not None:
+    OmegaConf.clear_resolver("oc.env")  # a checkpoint from elsewhere has no business with the user's variables
+    with _faults_as_sentences(checkpoint):
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
         state["args"] = None  # of older fairseq; what they say is in "cfg"
-        _drop_files(state["cfg"].get("model"))
+        _drop_files(state["cfg"]["model"])
+        state["cfg"]["task"]["_name"]  # is there
+        if path.is_dir():
+            sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
         if "data" not in overrides:
             _point_to_data(checkpoint, state["cfg"])
     return state
@@ -129,6 +133,25 @@ def check_data(checkpoint: Path, folder: Path) -> None:
         )
 
 
+@contextlib.contextmanager
+def _faults_as_sentences(checkpoint: Path) -> Iterator[None]:
+    """Turns whatever fairseq raises over odd settings into a sentence; what speaks for itself is left as it is.
+
+    Raises:
+        ValueError: the sentence.
+    """
+    try:
+        yield
+    except (ValueError, RuntimeError, OSError, ImportError):
+        raise
+    except Exception as error:
+        shown = " ".join(f"{type(error).__name__}: {error}".split())[:250]
+        raise ValueError(
+            f"{checkpoint} and the data next to it must be as fairseq and this version of muse_plugin write them, but "
+            f"reading them gave {shown}; use another checkpoint, or update muse_plugin."
+        ) from error
+
+
 def _drop_files(settings: Any) -> None:
     """Empties the settings that name files of parameters, all of which are in the checkpoint."""
     is_mapping = isinstance(settings, MutableMapping)
@@ -159,16 +182,19 @@ def build_model(
     for pattern in ("dict.*", "*/dict.*"):
         for path in Path(str(data)).glob(pattern):
             check_size(path, LARGEST_VOCABULARY, "copy the dictionary again from the folder of the training data")
-    task = setup_task(state["cfg"].task, from_checkpoint=True)
-    task.load_state_dict(state["task_state"])
-    settings = state["cfg"].model
-    # The settings of a model are a config or, for older models, a Namespace.
-    names = settings if isinstance(settings, Mapping) else vars(settings)
     try:
-        check_model_fits(checkpoint, state["model"], names, lambda: task.build_model(settings, from_checkpoint=True))
-        (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], dict(overrides), task=task, state=state
-        )
+        with _faults_as_sentences(checkpoint):
+            task = setup_task(state["cfg"].task, from_checkpoint=True)
+            task.load_state_dict(state.get("task_state", {}))
+            settings = state["cfg"].model
+            # The settings of a model are a config or, for older models, a Namespace.
+            names = settings if isinstance(settings, Mapping) else vars(settings)
+            check_model_fits(
+                checkpoint, state["model"], names, lambda: task.build_model(settings, from_checkpoint=True)
+            )
+            (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+                [str(checkpoint)], dict(overrides), task=task, state=state
+            )
     except RuntimeError as error:
         raise ValueError(
             f"the data in {data} must be those that {checkpoint} was trained with, but loading the model gave: "

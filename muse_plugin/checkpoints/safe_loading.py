@@ -176,6 +176,7 @@ _TOO_LARGE = (
     "{path} asks for more memory than there is; if it should be smaller, it is damaged or was made to do harm: get it "
     "from a source you trust."
 )
+_OTHER_SOURCE = "use another one, or get it from a source you trust"
 
 # Parts of torch's own messages.
 _REFUSED_GLOBAL = re.compile(r"GLOBAL (\S+) (?:was not an allowed global|whose module \S+ is blocked)")
@@ -230,7 +231,23 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"holds {found}."
         )
     check_stored_whole(path, state)
+    if faults := _find_odd_parts(state):
+        raise ValueError(f"{path} is not a checkpoint as fairseq writes it: {'; '.join(faults)}; {_OTHER_SOURCE}.")
     return state
+
+
+def _find_odd_parts(state: dict[str, Any]) -> list[str]:
+    """Names the parts of a checkpoint that are of a type which fairseq never stores."""
+    history = state.get("optimizer_history") or [{}]
+    is_list = isinstance(history, list) and all(isinstance(entry, dict) for entry in history)
+    rules = {
+        "the names of parameters must be text": all(isinstance(name, str) for name in state["model"]),
+        "'optimizer_history' must be a list of dicts": is_list,
+        "'num_updates' must be a whole number": is_list and type(history[-1].get("num_updates", 0)) is int,
+        "'cfg' must be a dict": isinstance(state.get("cfg"), (dict, omegaconf.DictConfig, type(None))),
+        "'args' must be a Namespace": isinstance(state.get("args"), (argparse.Namespace, type(None))),
+    }
+    return [rule for rule, holds in rules.items() if not holds]
 
 
 def check_finite(path: Path, parameters: dict[str, torch.Tensor]) -> None:

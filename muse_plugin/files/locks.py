@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def try_lock(file: BinaryIO) -> bool:
-    """Locks an open file for this process alone; false if another has done so.
+def try_lock(file: BinaryIO | int) -> bool:
+    """Locks an open file, or an open folder by its descriptor, for this process alone; false if another has done so.
 
     Raises:
         OSError: if the file system has no locks.

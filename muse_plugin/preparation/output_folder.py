@@ -1,7 +1,6 @@
 """A folder that appears all at once: built beside its place, moved there when complete, and removed if it fails."""
 
 import contextlib
-import fcntl
 import glob
 import os
 import shutil
@@ -120,12 +119,11 @@ def build_folder(output: Path) -> Iterator[Path]:
 def _lock_folder(folder: Path) -> Optional[int]:
     """Locks a folder as long as this process lives and the result is open; None if another has done so."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # also of a file system without locks
-        os.close(descriptor)
-        return None
-    return descriptor
+    with contextlib.suppress(OSError):  # of a file system without locks
+        if try_lock(descriptor):
+            return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _remove_leftovers(output: Path) -> None:

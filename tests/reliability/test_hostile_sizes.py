@@ -391,3 +391,89 @@ def test_a_sparse_description_of_a_partial_output_is_refused(tmp_path):
     make_sparse(tmp_path / "out.partial.json")
     with budget(), pytest.raises(ValueError, match=r"out\.partial\.json must be as this version"):
         PartialOutput(tmp_path / "in", tmp_path / "out", {})
+
+
+# ---- odd contents ----------------------------------------------------------------------------------------------------
+
+
+def change(part, value):
+    def apply(state):
+        state[part] = value
+
+    return apply
+
+
+def change_history(state):
+    state["optimizer_history"][-1]["num_updates"] = float("nan")
+
+
+def change_names(state):
+    state["model"][5] = state["model"].pop(next(iter(state["model"])))
+
+
+def change_task(**settings):
+    def apply(state):
+        for name, value in settings.items():
+            state["cfg"]["task"][name] = value
+
+    return apply
+
+
+def remove_task(state):
+    state["cfg"] = {name: value for name, value in state["cfg"].items() if name != "task"}
+
+
+def change_arch(state):
+    state["cfg"]["model"]["_name"] = "no_such_model"
+
+
+ODD = {
+    "history a text": change("optimizer_history", "abc"),
+    "history of numbers": change("optimizer_history", [5]),
+    "updates NaN": change_history,
+    "names of numbers": change_names,
+    "cfg a list": change("cfg", [1]),
+    "cfg and args none": change("cfg", None),
+    "cfg without task": remove_task,
+    "unknown task": change_task(_name="no_such_task"),
+    "task of speech": change_task(_name="speech_to_text"),
+    "unknown architecture": change_arch,
+}
+AVERAGED = ("history a text", "history of numbers", "updates NaN", "names of numbers", "cfg a list")
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_contents_give_one_sentence(tmp_path, translation_folder, capsys, kind):
+    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+    state["cfg"] = OmegaConf.to_container(state["cfg"])
+    ODD[kind](state)
+    torch.save(state, tmp_path / "a.pt")
+    if kind != "updates NaN":  # which translate does not use
+        assert str(tmp_path / "a.pt") in translate(translation_folder, tmp_path / "a.pt", capsys)
+    if kind in AVERAGED:
+        with pytest.raises(ValueError, match="is not a checkpoint as fairseq writes it"):
+            average_checkpoints([tmp_path / "a.pt"])
+
+
+def test_no_variable_of_the_user_is_shown(tmp_path, translation_folder, capsys, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_USER", "hunter2")
+    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+    state["cfg"] = OmegaConf.to_container(state["cfg"])
+    state["cfg"]["task"]["source_lang"] = "${oc.env:SECRET_OF_THE_USER}"
+    torch.save(state, tmp_path / "a.pt")
+    assert "hunter2" not in translate(translation_folder, tmp_path / "a.pt", capsys)
+
+
+def test_a_dictionary_that_is_no_utf8_gives_one_sentence(tmp_path, translation_folder, capsys):
+    shutil.copytree(translation_folder, tmp_path / "model")
+    (tmp_path / "model" / "dict.de.txt").write_bytes(b"\xff\xfe 3\n")
+    assert "dict.de.txt" in translate(tmp_path / "model", tmp_path / "model", capsys)
+
+
+def test_too_little_memory_gives_one_sentence(capsys, monkeypatch):
+    def run(args):
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "load_body", lambda name: Namespace(run=run))
+    assert cli.main(["average", "--inputs", "a.pt", "--output", "b.pt"]) == 2
+    assert "there is not enough memory" in capsys.readouterr().err
