@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+from muse_plugin.files.locks import try_lock
 from muse_plugin.text.text_settings import EARLIER_NAME, FILE_NAME, SUBWORD_FILES, load_text_settings
 
 # What a data set may hold, whoever made it; a folder with anything else is never replaced.
