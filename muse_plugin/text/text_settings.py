@@ -124,6 +124,11 @@ class StoredText(NamedTuple):
     file: str = ""
     sha256: str = ""
 
+    @property
+    def place(self) -> Path:
+        """The file of the subwords; the file of the settings without subwords."""
+        return self.path.with_name(self.file) if self.file else self.path
+
     def read_subwords(self) -> bytes:
         """Reads the file of the subwords; nothing without subwords.
 
@@ -133,7 +138,7 @@ class StoredText(NamedTuple):
         """
         if not self.file:
             return b""
-        place, kind = self.path.with_name(self.file), _FILE_KINDS[self.settings.subwords]
+        place, kind = self.place, _FILE_KINDS[self.settings.subwords]
         if not place.is_file():
             raise FileNotFoundError(
                 f"the {kind} {place}, which {self.path} names, do not exist; copy the file from the folder of the "

@@ -70,7 +70,7 @@ class Tokenizer:
             ImportError: as the class.
             ValueError: if that file is damaged.
         """
-        return cls(stored.settings, stored.read_subwords(), str(stored.path.with_name(stored.file or stored.path.name)))
+        return cls(stored.settings, stored.read_subwords(), str(stored.place))
 
     def split(self, line: str) -> list[str]:
         """Returns the tokens of a raw line; an empty list if there is nothing but space."""
