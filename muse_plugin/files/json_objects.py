@@ -1,13 +1,15 @@
 """Reads JSON files that hold one object, and says what is wrong with one that does not."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
 from muse_plugin.files.limits import LARGEST_SETTINGS, check_size
 
 _SHOWN = 60  # characters of what a damaged file holds
+_NAMED_AT_MOST = 20  # faults
+_LONGEST_NAME = 255  # bytes of the name of a file, as systems have it
 
 
 def read_json_object(path: Path, way_out: str, most_bytes: int = LARGEST_SETTINGS) -> dict[str, Any]:
@@ -79,14 +81,16 @@ def read_versioned(path: Path, version: int, kinds: Mapping[str, Kind], way_out:
     return content
 
 
-def check_faults(path: Path, faults: Collection[str], way_out: str) -> None:
+def check_faults(path: Path, faults: Sequence[str], way_out: str) -> None:
     """Refuses a file with the faults that ``find_faults`` found, if there are any.
 
     Raises:
-        ValueError: naming all of them.
+        ValueError: naming them, up to a number.
     """
     if faults:
-        raise ValueError(f"{path} must be as it was written, but {'; '.join(faults)}; {way_out}.")
+        more = [f"{len(faults) - _NAMED_AT_MOST:,} more faults"] if len(faults) > _NAMED_AT_MOST else []
+        named = "; ".join([*faults[:_NAMED_AT_MOST], *more])
+        raise ValueError(f"{path} must be as it was written, but {named}; {way_out}.")
 
 
 def find_faults(content: Any, kinds: Mapping[str, Kind], prefix: str = "") -> list[str]:
@@ -101,12 +105,12 @@ def find_faults(content: Any, kinds: Mapping[str, Kind], prefix: str = "") -> li
         What is missing, unknown or of another type; empty if nothing is.
     """
     if not isinstance(content, dict):
-        return [f"'{prefix[:-1]}' must be an object but is {_show(content)}"]
-    faults = [f"'{prefix}{name}' is missing" for name in kinds if name not in content]
-    faults += [f"'{prefix}{name[:_SHOWN]}' is unknown" for name in content if name not in kinds][:3]
+        return [f"{prefix[:-1]!r} must be an object but is {_show(content)}"]
+    faults = [f"{prefix + name!r} is missing" for name in kinds if name not in content]
+    faults += [f"{prefix + name[:_SHOWN]!r} is unknown" for name in content if name not in kinds][:3]
     rules = {name: _find_rule(content[name], kind) for name, kind in kinds.items() if name in content}
     return faults + [
-        f"'{prefix}{name}' must be {rule} but is {_show(content[name])}" for name, rule in rules.items() if rule
+        f"{prefix + name!r} must be {rule} but is {_show(content[name])}" for name, rule in rules.items() if rule
     ]
 
 
@@ -117,8 +121,12 @@ def _find_rule(value: Any, kind: Kind) -> str:
         return wanted.__name__
     if isinstance(kind, tuple):
         return "" if value in kind else f"one of {', '.join(kind)}"
-    is_elsewhere = kind is FileName and (value in ("", "..") or value != Path(value).name or "\0" in value)
-    return "a file name without folders" if is_elsewhere else ""
+    return "a file name without folders" if kind is FileName and not _is_file_name(value) else ""
+
+
+def _is_file_name(value: str) -> bool:
+    is_here = value not in ("", "..") and value == Path(value).name
+    return is_here and value.isprintable() and len(value.encode("utf-8")) <= _LONGEST_NAME
 
 
 def _show(value: Any) -> str:

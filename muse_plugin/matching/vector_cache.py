@@ -34,6 +34,8 @@ LONGEST_ID = 1 << 20  # bytes
 INDEX_PREFIX = "index-"
 _HOW = "name a folder that muse-plugin match encode made"
 _SHOWN = 60  # characters of what a damaged file holds
+_WIDEST = 1 << 20  # numbers of a vector: one must fit into memory
+_MOST = 1 << 48  # of anything else that is counted
 _CHUNK = 1 << 22  # bytes of ids read at a time
 _MOST_ROWS = 8192  # of a block; more gain nothing
 
@@ -91,8 +93,12 @@ class CacheMeta:
             faults.append(f"'dtype' must be one of {', '.join(DTYPES)} but is {self.dtype[:_SHOWN]!r}")
         least = {"width": 1, "max_words": 1, "sentences": 0, "done": 0, "id_bytes": 0, "truncated": 0}
         for name, number in least.items():
-            if getattr(self, name) < number:
-                faults.append(f"'{name}' must be at least {number} but is {getattr(self, name)}")
+            value, most = getattr(self, name), _WIDEST if name == "width" else _MOST
+            if not number <= value <= most:
+                rule = f"at least {number}" if value < number else f"at most {most:,}"
+                faults.append(f"'{name}' must be {rule} but is {str(value)[:_SHOWN]}")
+        if faults:
+            return faults
         if self.done > self.sentences or (self.whole and self.done != self.sentences):
             faults.append(f"{self.done} of {self.sentences} sentences cannot be done")
         return faults

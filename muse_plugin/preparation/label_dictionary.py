@@ -15,6 +15,7 @@ from fairseq.data import Dictionary
 from muse_plugin.files.lines import clean_line
 from muse_plugin.text import SPECIAL_SYMBOLS
 
+_SHOWN = 40  # characters of a label in messages
 _FILLER = re.compile(r"madeupword\d{4}")  # fairseq's own names for empty rows of a dictionary
 
 
@@ -34,13 +35,13 @@ def check_label(label: str, line: int, path: Path) -> str:
         raise ValueError(f"each example needs a label, but that in line {line} of {path} is empty; add one.")
     if " " in cleaned:
         raise ValueError(
-            f"a label must have no white space, but line {line} of {path} has {label!r}; replace it in the file, for "
-            "example by '_'."
+            f"a label must have no white space, but line {line} of {path} has {label[:_SHOWN]!r}; replace it in the "
+            "file, for example by '_'."
         )
     if cleaned in SPECIAL_SYMBOLS or _FILLER.fullmatch(cleaned):
         raise ValueError(
             f"a label must be no symbol that fairseq's dictionaries reserve ({', '.join(SPECIAL_SYMBOLS)}, "
-            f"madeupword0000), but line {line} of {path} has {label!r}; rename it."
+            f"madeupword0000), but line {line} of {path} has {label[:_SHOWN]!r}; rename it."
         )
     return cleaned
 
@@ -62,8 +63,8 @@ def check_number(label: str, line: int, path: Path) -> str:
         number = math.nan
     if not math.isfinite(number):
         raise ValueError(
-            f"with --numbers a label must be a finite number, but line {line} of {path} has {label!r}; correct it or "
-            "leave out --numbers."
+            f"with --numbers a label must be a finite number, but line {line} of {path} has {label[:_SHOWN]!r}; "
+            "correct it or leave out --numbers."
         )
     return repr(number)
 
@@ -104,7 +105,7 @@ def check_several(known: Collection[str], path: Path) -> None:
     """
     if len(known) < 2:
         raise ValueError(
-            f"there must be at least two labels to tell apart, but {path} has only {', '.join(known)}; check the file "
+            f"there must be at least two labels to tell apart, but {path} has only {_list(known)}; check the file "
             "and --format, or give --numbers if labels are numbers to be predicted."
         )
 
@@ -125,6 +126,10 @@ def check_known(first_lines: Mapping[str, int], known: Collection[str], path: Pa
     if unknown:
         line, label = min(unknown)
         raise ValueError(
-            f"every label must occur in {where}, but line {line} of {path} has {label!r}; known are "
-            f"{', '.join(sort_labels(known)[:20])}; correct the label, remove the example or add training examples."
+            f"every label must occur in {where}, but line {line} of {path} has {label[:_SHOWN]!r}; known are "
+            f"{_list(sort_labels(known)[:20])}; correct the label, remove the example or add training examples."
         )
+
+
+def _list(labels: Iterable[str]) -> str:
+    return ", ".join(label[:_SHOWN] for label in labels)

@@ -15,6 +15,8 @@ from fairseq.data import Dictionary, indexed_dataset
 from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin.preparation.split_files import iterate_tokens
 
+_SHOWN = 200  # characters of fairseq's message, which may hold a whole line of the file
+
 
 def build_dictionary(counts: Mapping[str, int], threshold: int = 0, max_words: int = 0) -> Dictionary:
     """Makes the dictionary of the most frequent tokens.
@@ -62,7 +64,9 @@ def load_dictionary(path: Path, flag: str = "--dict-from") -> Dictionary:
     try:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises a plain Exception for a wrong encoding
-        raise ValueError(f"{path} must be a dictionary of fairseq, but reading it gave '{error}'.") from error
+        raise ValueError(
+            f"{path} must be a dictionary of fairseq, but reading it gave {str(error)[:_SHOWN]!r}."
+        ) from error
 
 
 def list_words(dictionary: Dictionary) -> list[str]:

@@ -39,6 +39,7 @@ _UNUSED = ("pooler.", "cls.", "embeddings.position_ids", "classifier.", "dropout
 _NAMED_AT_MOST = 5
 _LONGEST_CONFIG = 1 << 20  # bytes; they have a few hundred
 _MOST_LAYERS = 1000  # they have up to 48; each takes time to build, however narrow it is
+_SHOWN = 60  # characters of a value in messages
 _FEW = 1 << 24  # parameters that can be built without harm; the comparison by names then says more
 
 
@@ -93,11 +94,12 @@ def parse_bert_sizes(text: str) -> BertSizes:
         raise ValueError(f"BERT's sizes must be a JSON object, but got a {type(content).__name__}.")
     kind = content.get("model_type", "bert")
     if kind != "bert":
-        raise ValueError(f"--bert-dir must hold a BERT, model_type 'bert', but this is {kind!r}; choose another model.")
-    if content.get("position_embedding_type", "absolute") != "absolute":
         raise ValueError(
-            f"BERT's positions must be absolute, but position_embedding_type is {content['position_embedding_type']!r}."
+            f"--bert-dir must hold a BERT, model_type 'bert', but this is {_show(kind)}; choose another model."
         )
+    positions = content.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise ValueError(f"BERT's positions must be absolute, but position_embedding_type is {_show(positions)}.")
     values: dict[str, Any] = {}
     for name, annotation in BertSizes.__annotations__.items():
         if name not in content:
@@ -106,14 +108,18 @@ def parse_bert_sizes(text: str) -> BertSizes:
             raise ValueError(f"BERT's sizes must have {name}, but it is missing.")
         values[name] = value = content[name]
         if not _is_possible(name, value, str(annotation)):
-            raise ValueError(f"BERT's sizes must be possible ones, but {name} is {value!r}.")
+            raise ValueError(f"BERT's sizes must be possible ones, but {name} is {_show(value)}.")
     sizes = BertSizes(**values)
     if sizes.hidden_size % sizes.num_attention_heads != 0:
         raise ValueError(
             "BERT's hidden_size must be divisible by num_attention_heads, but they are "
-            f"{sizes.hidden_size} and {sizes.num_attention_heads}."
+            f"{_show(sizes.hidden_size)} and {_show(sizes.num_attention_heads)}."
         )
     return sizes
+
+
+def _show(value: Any) -> str:
+    return repr(value)[:_SHOWN]
 
 
 def _is_possible(name: str, value: Any, annotation: str) -> bool:

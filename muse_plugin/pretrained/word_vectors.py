@@ -17,6 +17,7 @@ from torch import Tensor
 from muse_plugin.files.lines import iterate_bytes
 
 LONGEST_NGRAM = 4
+WIDEST = 10_000  # numbers of a row; a file that claims more must not fill the memory
 BEGIN, END = "#BEGIN#", "#END#"
 _COUNT_AND_WIDTH = re.compile(rb"\d{1,15} \d{1,15}")
 
@@ -55,9 +56,9 @@ def read_word_vectors(path: Union[str, Path], words: Mapping[str, int], width: O
     Raises:
         FileNotFoundError: if there is no such file.
         IsADirectoryError: if it is a folder.
-        ValueError: if it has no row, a line is too long to be one, a row has another width, or a number of a wanted row
-            is malformed or not finite; the sentence names file and line. Numbers of other rows are counted, but not
-            read.
+        ValueError: if it has no row, a line is too long to be one, a row has another width or more than ``WIDEST``
+            numbers, or a number of a wanted row is malformed or not finite; the sentence names file and line. Numbers
+            of other rows are counted, but not read.
     """
     path = Path(path)
     rows = {key.encode("utf-8", errors="surrogatepass"): index for key, index in words.items()}
@@ -146,9 +147,9 @@ def _iterate_rows(path: Path, width: Optional[int]) -> Iterator[tuple[int, bytes
                 continue
         if not line:
             continue
-        if width is None:
-            width = line.count(b" ")
         spaces = line.count(b" ")
+        if width is None:
+            width = _check_width(spaces, number, path)
         word, _, numbers = line.partition(b" ")
         if spaces > width > 0:  # a word with spaces, or a row with more numbers
             word, *fields = line.rsplit(b" ", width)
@@ -168,7 +169,16 @@ def _check_header(in_file: int, asked: Optional[int], path: Path) -> int:
             f"the width of all rows must be {asked or 'at least 1'}, but line 1 of {path} says that it is {in_file}; "
             "choose another file or width."
         )
-    return in_file
+    return _check_width(in_file, 1, path)
+
+
+def _check_width(width: int, line: int, path: Path) -> int:
+    if width > WIDEST:
+        raise WidthError(
+            f"the width of all rows must be at most {WIDEST:,}, but by line {line} of {path} it is {width:,}; check "
+            "how the file was made."
+        )
+    return width
 
 
 def _is_number(field: bytes) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Union
 
 from muse_plugin.files.json_objects import Kind, find_faults
 
+_SHOWN = 60  # characters of a name in a damaged file
 _SPLIT_KINDS: dict[str, Kind] = {"sentences": int, "words": int, "file": str}
 _VOCABULARY_KINDS: dict[str, Kind] = {"threshold": int, "size": int, "from": str}
 
@@ -46,5 +47,5 @@ def find_inner_faults(record: Mapping[str, Any], prefix: str) -> list[str]:
     """Says what is wrong within ``splits`` and ``vocabulary`` of a record whose own fields are right."""
     faults = find_faults(record["vocabulary"], _VOCABULARY_KINDS, f"{prefix}vocabulary.")
     for name, split in record["splits"].items():
-        faults += find_faults(split, _SPLIT_KINDS, f"{prefix}splits.{name}.")
+        faults += find_faults(split, _SPLIT_KINDS, f"{prefix}splits.{name[:_SHOWN]}.")
     return faults

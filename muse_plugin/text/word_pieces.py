@@ -19,6 +19,7 @@ UNKNOWN_PIECE = "[UNK]"
 NEEDED_PIECES = (UNKNOWN_PIECE, "[CLS]", "[SEP]")
 LONGEST_WORD = 100  # characters; BERT takes a longer word for unknown
 
+_SHOWN = 60  # characters of what a damaged file holds
 _RESERVED = frozenset(SPECIAL_SYMBOLS) - {"<mask>"}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _STATED = {  # where the files of a BERT folder say so: rule -> key in tokenizer_config.json, key in tokenizer.json
@@ -113,9 +114,9 @@ def parse_vocabulary(content: bytes, where: str) -> list[str]:
     for number, piece in enumerate(pieces, start=1):
         fault = "is empty" if not piece else ""
         if piece in lines:
-            fault = f"has {piece!r} as line {lines[piece]} has"
+            fault = f"has {piece[:_SHOWN]!r} as line {lines[piece]} has"
         if piece in _RESERVED or "\r" in piece:
-            fault = f"has {piece!r}, which fairseq's dictionaries reserve"
+            fault = f"has {piece[:_SHOWN]!r}, which fairseq's dictionaries reserve"
         if fault:
             raise ValueError(
                 f"a vocabulary of word pieces must hold one entry a line, each once and none of fairseq's symbols, but "
@@ -174,8 +175,8 @@ def _read_stated(folder: Path) -> dict[str, tuple[bool, str]]:
             value = content.get(keys[position])
             if value is not None and not isinstance(value, bool):
                 raise ValueError(
-                    f"{keys[position]!r} in {folder / name} must be true, false or null, but is {value!r}; copy the "
-                    "file again."
+                    f"{keys[position]!r} in {folder / name} must be true, false or null, but is "
+                    f"{repr(value)[:_SHOWN]}; copy the file again."
                 )
             if value is not None:
                 stated.setdefault(rule, (value, name))

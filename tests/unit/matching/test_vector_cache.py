@@ -294,12 +294,26 @@ def test_a_file_shorter_than_recorded_is_not_continued(tmp_path):
         (lambda content: content.update(width="3"), "'width' must be int but is '3'"),
         (lambda content: content.update(done=True), "'done' must be int but is True"),
         (lambda content: content.update(width=0), "'width' must be at least 1 but is 0"),
+        (lambda content: content.update(width=1 << 63), "'width' must be at most 1,048,576 but is 9223372036854775808"),
         (lambda content: content.update(id_bytes=-1), "'id_bytes' must be at least 0 but is -1"),
         (lambda content: content.update(dtype="float8"), "'dtype' must be one of float32, float16 but is 'float8'"),
         (lambda content: content.update(done=11), "11 of 10 sentences cannot be done"),
         (lambda content: content.update(done=9), "9 of 10 sentences cannot be done"),
     ],
-    ids=["version", "none", "missing", "unknown", "kind", "bool", "width", "negative", "dtype", "more", "fewer"],
+    ids=[
+        "version",
+        "none",
+        "missing",
+        "unknown",
+        "kind",
+        "bool",
+        "width",
+        "wide",
+        "negative",
+        "dtype",
+        "more",
+        "fewer",
+    ],
 )
 def test_a_description_that_is_not_ours_is_refused(tmp_path, change, words):
     folder = write(tmp_path / "c")
