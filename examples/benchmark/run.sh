@@ -47,6 +47,7 @@ if [[ ${TRIAL:-0} == 1 ]]; then
   measure attention attention --lengths 10 --tokens 100
   measure attention-windows attention --windows --lengths 10 50 --sentences 4 --scales 1,3,N/4
   measure sentence sentence --lengths 10 --sentences 4 --vocabulary 100
+  measure batches batches --sentences 1000
 else
   measure conv conv --rounds 15
   measure generate generate --rounds 5 --max-seconds 75
@@ -57,6 +58,7 @@ else
   measure attention attention
   measure attention-windows attention --windows --rounds 3 --max-seconds 45
   measure sentence sentence --rounds 3 --max-seconds 45
+  measure batches batches
   # How cost grows with length.
   measure train-growth train --rounds 2 --max-seconds 20 --tokens 1000 --lengths 10 50 200 400 \
     --without "MUSE, unfused form" "MUSE, fairseq's loss" "MUSE-simple"

@@ -27,6 +27,7 @@ KINDS = {
     "attention": "attention_speed",
     "loss": "loss_speed",
     "sentence": "sentence_speed",
+    "batches": "batch_speed",
 }
 
 

@@ -21,6 +21,7 @@ SECTIONS = {
     "attention": "Self-attention",
     "sentence": "Sentence models",
     "loss": "Output layer and loss",
+    "batches": "Forming batches",
 }
 _HEAD = """# Benchmarks
 

@@ -126,6 +126,12 @@ def _add_sentence_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
 
 
+def _add_batches_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sentences", type=int, nargs="+", default=[1_000_000, 10_000_000], help="of a data set")
+    parser.add_argument("--max-tokens", type=int, default=4000, help="per batch (default: %(default)s)")
+    parser.add_argument("--multiple", type=int, default=8, help="of sentences in a batch (default: %(default)s)")
+
+
 def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Write BENCHMARKS.md from what the other kinds of benchmark wrote with --json, on any machines."
@@ -192,5 +198,10 @@ KINDS = {
         "feed-forward network four times as wide as the layer; a layer of the Multi-Scale Transformer, which has none, "
         "has a third of their parameters.",
         _add_sentence_arguments,
+    ),
+    "batches": Kind(
+        "sentences gathered into batches, by numpy against fairseq's compiled extension.",
+        "The batches of a whole data set, as at the start of an epoch. Where fairseq is not compiled, numpy is alone.",
+        _add_batches_arguments,
     ),
 }

@@ -52,11 +52,12 @@ def _count_over(sentences: int, bsz_mult: int) -> int:
 
 def _find_bounds(num_tokens: np.ndarray, max_tokens: int, most: int, bsz_mult: int) -> list[int]:
     """Positions where batches end before the rest of the sentences fits into one."""
-    # limits[i]: most sentences of a batch in which sentence i is the longest.
-    limits = np.minimum(max_tokens // np.maximum(num_tokens, 1), most)
-    limits[num_tokens <= 0] = most
-    is_over_fitting = limits.min() >= bsz_mult  # what is over is fewer than the multiple
-    counts = np.arange(limits.max())
+    # limits[i]: most sentences of a batch in which sentence i is the longest. Looked up: dividing takes longer.
+    by_length = np.minimum(max_tokens // np.maximum(np.arange(num_tokens.max() + 1), 1), most)
+    by_length[0] = most
+    limits = by_length[num_tokens]
+    is_over_fitting = by_length[-1] >= bsz_mult  # what is over is fewer than the multiple
+    counts = np.arange(by_length[num_tokens.min()])
     smallest, larger = np.minimum.reduce, np.maximum  # bound once: the loop below runs for every batch
     bounds: list[int] = []
     start = 0

@@ -10,6 +10,7 @@ from support.helpers import assert_close
 
 from muse_plugin.benchmark import benchmark, report, sentence_speed, window_speed
 from muse_plugin.benchmark.records import read_record
+from muse_plugin.fairseq_repairs import missing_extensions
 from muse_plugin.modules import attention
 from muse_plugin_command import cli
 
@@ -20,7 +21,12 @@ KINDS = {
     "loss": ["--tokens", "20", "--widths", "8", "--vocabularies", "30"],
     "generate": ["--setting", "tiny", "--lengths", "3", "5", "--sentences", "1", "2", "--vocabulary", "50"],
     "train": ["--setting", "tiny", "--lengths", "4", "6", "--tokens", "12", "--vocabulary", "50"],
+    "batches": ["--sentences", "100", "200", "--max-tokens", "400"],
 }
+
+
+# fairseq's form is there where it was compiled.
+BATCHING = ["fairseq, compiled", "numpy"] if missing_extensions.is_compiled("data.data_utils_fast") else ["numpy"]
 
 
 def run(kind, path, *more):
@@ -35,6 +41,7 @@ def run(kind, path, *more):
         ("attention", 2, ["fairseq MultiheadAttention", "explicit softmax", "muse_plugin"]),
         ("loss", 1, ["fairseq", "muse_plugin"]),
         ("generate", 4, ["fairseq dynamic conv", "fairseq Transformer", "MUSE"]),
+        ("batches", 4, BATCHING),
     ],
 )
 def test_prints_a_row_per_case_and_writes_every_number(kind, cases, names, tmp_path, capsys):
@@ -116,7 +123,7 @@ def test_report_shows_every_table_and_how_cost_grows(tmp_path, monkeypatch, caps
     assert set(report.SECTIONS) == set(benchmark.KINDS)
     for title in report.SECTIONS.values():
         assert f"\n## {title}\n" in text
-    assert text.count("Not measured.") == 3  # attention, sentence and loss
+    assert text.count("Not measured.") == 4  # attention, sentence, loss and batches
     assert "![Decoding: how its cost grows with the length of sentences](figures/generate.svg)" in text
     assert (tmp_path / "figures" / "train.svg").read_text().startswith("<?xml")
     assert f"wrote {output}" in capsys.readouterr().out

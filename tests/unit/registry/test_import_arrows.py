@@ -44,7 +44,7 @@ FLOORS = {
     "inference": floor(f"files text checkpoints tasks {BELOW}"),
     "matching": floor(f"files text results checkpoints inference {BELOW}"),
     "evaluation": floor(f"files text results {BELOW}"),
-    "benchmark": floor(f"files results criterions {BELOW}"),
+    "benchmark": floor(f"fairseq_stand_ins files results criterions {BELOW}"),
     "analysis": floor(f"files text results checkpoints inference {BELOW}"),
     "view": floor("files text checkpoints inference analysis"),
     "fairseq_stand_ins": floor("", "numpy"),
