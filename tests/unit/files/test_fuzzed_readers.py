@@ -399,6 +399,7 @@ FOUND: dict[str, list[tuple[str, bytes]]] = {
         version_1(bpe_codes="a\xa0b"),
         version_1(bpe_codes="a" * 300),
         version_1(bpe_codes="\ud800"),
+        version_1(bpe_codes_sha256="a\0b"),
     ],
     "text settings of sentence models": [
         text_version_1(**{"a\nb": 1}),
@@ -413,6 +414,7 @@ FOUND: dict[str, list[tuple[str, bytes]]] = {
     ],
     "dictionary": [("dict.txt", b"\0"), ("dict.txt", b"x" * 2000)],
     "word vectors": [("rows.txt", b"a" + b" 1" * 50_000), ("header.vec", b"1 50000\na" + b" 1" * 50_000)],
+    "vectors of n-grams": [("v.txt", b"1gram-a 1 " + b"9" * 4000)],
     "cache of vectors": [
         cache_of(**{"\x1b[2J": 1}),
         cache_of(id_bytes=-(10**4000)),
@@ -423,7 +425,7 @@ FOUND: dict[str, list[tuple[str, bytes]]] = {
 
 # What is known and open, by the reader: an example that breaks a rule in this way is passed over.
 OPEN = {
-    "checkpoint": r"would use the Python object|_iterate_instructions[\s\S]+MemoryError",
+    "checkpoint": r"would use the Python object|name the file: \"'utf-8' codec|_iterate_instructions[\s\S]+MemoryError",
     "damage of a checkpoint": r"_iterate_instructions[\s\S]+MemoryError",
 }
 
