@@ -61,7 +61,7 @@ def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
     with _faults_as_sentences(checkpoint):
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
         state["args"] = None  # of older fairseq; what they say is in "cfg"
-        _drop_files(state["cfg"]["model"])
+        _drop_files(state["cfg"].get("model"))
         state["cfg"]["task"]["_name"]  # is there
         if path.is_dir():
             sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")

@@ -285,7 +285,7 @@ def _is_other_archive(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.rpartition("/")[2] for name in archive.namelist()}
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, zipfile.BadZipFile, UnicodeDecodeError):
         return False
     return "data.pkl" not in names or "constants.pkl" in names
 

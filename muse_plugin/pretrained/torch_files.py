@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import torch
 from torch import Tensor
@@ -23,8 +23,10 @@ _PICKLE_NAME = "data.pkl"
 _PICKLES_BEFORE_1_6 = 5  # magic number, version, machine, content, keys of what follows
 # On torch's own list of harmless names: bytearray(n) takes n bytes.
 _TAKES_MEMORY = "bytearray"
+_LONGEST_NAME = 200  # characters of an object's name; torch looks for one in a time that grows with the square of it
 _Instructions = Iterator[tuple[pickletools.OpcodeInfo, Any]]
 _SOURCE = "get the file from a source you trust"
+_SHOWN = 60  # characters of a name in messages
 
 
 def check_torch_file(path: Path) -> None:
@@ -40,15 +42,21 @@ def check_torch_file(path: Path) -> None:
     with path.open("rb") as file:
         is_archive = file.read(len(_ARCHIVE_START)) == _ARCHIVE_START
         file.seek(0)
-        instructions = _iterate_archive(path) if is_archive else _iterate_pickles(file)
-        if excess := find_excess(_refuse_sizes(path, instructions)):
+        instructions = _iterate_archive(path) if is_archive else _iterate_pickles(path, file)
+        if excess := find_excess(_check_names(path, instructions)):
             raise ValueError(f"{path} is refused: it {excess}, and no file of parameters needs that; {_SOURCE}.")
 
 
-def _refuse_sizes(path: Path, instructions: _Instructions) -> _Instructions:
-    """Hands on instructions among which no object takes memory by a number."""
+def _check_names(path: Path, instructions: _Instructions) -> _Instructions:
+    """Hands on instructions whose objects have names that may be shown, and none of which takes memory by a number."""
     for opcode, argument in instructions:
-        if opcode.name == "GLOBAL" and str(argument).rpartition(" ")[2] == _TAKES_MEMORY:
+        name = str(argument) if opcode.name == "GLOBAL" else ""
+        if len(name) > _LONGEST_NAME or not name.isprintable():
+            raise ValueError(
+                f"{path} is refused: reading it would use a Python object with the name {name[:_SHOWN]!r}, of "
+                f"{len(name):,} characters, which is no name; nothing was run: {_SOURCE}."
+            )
+        if name.rpartition(" ")[2] == _TAKES_MEMORY:
             raise ValueError(
                 f"{path} is refused: reading it would use the Python object {_TAKES_MEMORY}, which takes as much "
                 f"memory as the file says and which no file of parameters needs; nothing was run: {_SOURCE}."
@@ -76,24 +84,41 @@ def _iterate_archive(path: Path) -> _Instructions:
             for name in archive.namelist():
                 if name.lower().rpartition("/")[2] == _PICKLE_NAME:
                     with archive.open(name) as stream:
-                        yield from _iterate_instructions(stream)
+                        yield from _iterate_instructions(path, stream)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is refused: the name of a part is no text ({error}); {_SOURCE}.") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError):
         return  # damaged, locked by a password or packed in a way that torch does not know either
 
 
-def _iterate_pickles(file: BinaryIO) -> _Instructions:
+def _iterate_pickles(path: Path, file: BinaryIO) -> _Instructions:
     """The instructions at the start of a file from before torch 1.6."""
-    return itertools.chain.from_iterable(_iterate_instructions(file) for _ in range(_PICKLES_BEFORE_1_6))
+    return itertools.chain.from_iterable(_iterate_instructions(path, file) for _ in range(_PICKLES_BEFORE_1_6))
 
 
-def _iterate_instructions(stream: Any) -> _Instructions:
-    instructions = pickletools.genops(stream)
+def _iterate_instructions(path: Path, stream: BinaryIO | IO[bytes]) -> _Instructions:
+    instructions = pickletools.genops(cast(IO[bytes], _Stream(stream, path.stat().st_size)))
     while True:
         try:
             opcode, argument, _ = next(instructions)
         except (StopIteration, ValueError):  # at its end, or damaged
             return
         yield opcode, argument
+
+
+class _Stream:
+    """A stream of a file, which makes no room for more bytes than the file has.
+
+    Args:
+        stream: to read from.
+        size: of the file, in bytes.
+    """
+
+    def __init__(self, stream: BinaryIO | IO[bytes], size: int) -> None:
+        self._size, self._read, self.readline = size, stream.read, stream.readline
+
+    def read(self, count: int) -> bytes:
+        return self._read(min(count, self._size))
 
 
 def check_stored_whole(path: Path, content: Any) -> None:

@@ -19,6 +19,7 @@ from muse_plugin.files.lines import iterate_bytes
 LONGEST_NGRAM = 4
 WIDEST = 10_000  # numbers of a row; a file that claims more must not fill the memory
 BEGIN, END = "#BEGIN#", "#END#"
+_SHOWN = 40  # characters of a number in messages
 _COUNT_AND_WIDTH = re.compile(rb"\d{1,15} \d{1,15}")
 
 
@@ -197,12 +198,12 @@ def _parse_numbers(text: bytes, path: Path, line: int) -> np.ndarray:
         bad_field = next(field for field in numbers if not _is_number(field))
         raise ValueError(
             f"the last {len(numbers)} fields of each row must be numbers, but line {line} of {path} has "
-            f"{bad_field.decode('utf-8', errors='replace')[:40]!r}; copy the file again."
+            f"{bad_field.decode('utf-8', errors='replace')[:_SHOWN]!r}; copy the file again."
         ) from error
     bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
     if len(bad):
         raise ValueError(
             f"numbers of word vectors must be finite in float32, but line {line} of {path} has "
-            f"{numbers[bad[0]].decode()}; remove the row or copy the file again."
+            f"{numbers[bad[0]].decode()[:_SHOWN]}; remove the row or copy the file again."
         )
     return values.astype(np.float32)

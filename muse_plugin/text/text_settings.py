@@ -148,8 +148,9 @@ class StoredText(NamedTuple):
         content = place.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if self.sha256 and digest != self.sha256:
+            wanted = ascii(self.sha256[:12])[1:-1]  # whatever the file says, on one line
             raise ValueError(
-                f"the {kind} {place} must be those the model was trained with (sha256 {self.sha256[:12]}...), but got "
+                f"the {kind} {place} must be those the model was trained with (sha256 {wanted}...), but got "
                 f"sha256 {digest[:12]}... ({len(content)} bytes); copy the file again from the folder of the training "
                 "data."
             )

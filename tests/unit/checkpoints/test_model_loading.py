@@ -57,7 +57,8 @@ def test_a_checkpoint_is_read_once(folder, monkeypatch):
 
 
 def test_an_odd_list_of_averaged_files_is_passed_over(tmp_path, capsys):
-    save_checkpoint(tmp_path / "checkpoint_avg.pt", {"w": torch.ones(1)}, averaged_from=torch.ones(3), args=None)
+    odd = {"averaged_from": torch.ones(3), "args": None, "cfg": {"task": {"_name": "translation"}}}
+    save_checkpoint(tmp_path / "checkpoint_avg.pt", {"w": torch.ones(1)}, **odd)
     read_state(tmp_path, {})
     assert capsys.readouterr().err.startswith("using checkpoint_avg.pt, the only checkpoint in")
 
