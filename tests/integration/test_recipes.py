@@ -141,11 +141,11 @@ def check_model_folder(folder, segmented):
     translator = Translator.load(moved, cpu=True)
     lines = (segmented / f"valid.{translator.pipeline.source_lang}").read_text(encoding="utf-8").splitlines()[:20]
     detokenizer = MosesDetokenizer(lang=translator.pipeline.source_lang)
-    if translator.pipeline.source.subwords == "sentencepiece":
+    if translator.pipeline.source.settings.subwords == "sentencepiece":
         words = [line.replace(" ", "").replace("\u2581", " ").split() for line in lines]
     else:
         words = [line.replace("@@ ", "").split() for line in lines]
-    split = translator.pipeline.source.tokenizer == "none"
+    split = translator.pipeline.source.settings.tokenizer == "none"
     texts = [" ".join(line) if split else detokenizer.detokenize(line) for line in words]
     same = sum(translator.pipeline.encode_source(text) == line for text, line in zip(texts, lines, strict=True))
     assert same >= (len(lines) if split else 0.8 * len(lines))  # of lower-cased text the ends of sentences differ
