@@ -33,7 +33,9 @@ class BuildWithStandIns(build_py):
         if not self.editable_mode:
             for path in (ROOT / STAND_INS).rglob("*.py"):
                 if path.name != "__init__.py":
-                    self.copy_file(path, Path(self.build_lib, "fairseq", path.relative_to(ROOT / STAND_INS)))
+                    target = Path(self.build_lib, "fairseq", path.relative_to(ROOT / STAND_INS))
+                    self.mkpath(str(target.parent))
+                    self.copy_file(str(path), str(target))
 
 
 def has_compiler():

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from support.helpers import REPOSITORY, run_command, run_python
 
 TRAIN_AND_GENERATE = """
 import sys
+import zipfile
 from pathlib import Path
 from support.fairseq_commands import generate, make_data, run, train
 folder = Path(sys.argv[1])
@@ -71,3 +73,44 @@ def test_copies_of_the_stand_ins_serve_commands_without_the_plugin(uncompiled, t
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("fairseq's own BLEU needs its compiled extension libbleu")
     assert "Traceback" not in done.stderr
+
+
+def build(folder, **variables):
+    """Builds a wheel of what git would hand out, as pip does; returns the finished process."""
+    source = folder / "source"
+    names = ("muse_plugin", "muse_plugin_command", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+    for name in names:
+        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
+        source.mkdir(exist_ok=True)
+        copy(REPOSITORY / name, source / name)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+        str(source),
+    ]
+    env = {name: value for name, value in os.environ.items() if name not in ("READTHEDOCS", "CXX")}
+    return run_command(command, cwd=folder, env={**env, **variables})
+
+
+def test_a_wheel_brings_the_stand_ins_as_modules_of_fairseq(tmp_path):
+    done = build(tmp_path, READTHEDOCS="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = tmp_path.glob("muse_plugin-*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("fairseq/")}
+    assert names == {
+        "fairseq/libbleu.py",
+        "fairseq/data/data_utils_fast.py",
+        "fairseq/data/token_block_utils_fast.py",
+    }
+
+
+def test_an_installation_without_a_compiler_says_what_to_type(tmp_path):
+    done = build(tmp_path, PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "no C++ compiler was found; type READTHEDOCS=1 before the command" in done.stdout + done.stderr
