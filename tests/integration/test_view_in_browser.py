@@ -50,10 +50,14 @@ def address(tmp_path_factory):
     yield found[1]
     process.send_signal(signal.SIGINT)
     try:
-        printed = process.communicate(timeout=TIMEOUT)
+        output, errors = process.communicate(timeout=TIMEOUT)
     finally:
         process.kill()
-    assert (process.returncode, *printed) == (0, "", "")
+    assert (process.returncode, output) == (0, "")
+    # The checkpoint that was chosen, and that the words of these tests are not those that the subwords make.
+    chosen, warned = errors.splitlines()
+    assert chosen == f"using checkpoint_avg.pt, the only checkpoint in the folder {folder}"
+    assert "the text pipeline must be that of the training text" in warned
 
 
 @pytest.fixture(scope="module")
