@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from importlib import metadata
 
 import pytest
 import torch
@@ -75,7 +76,7 @@ def test_everything_that_applies_is_written(compared):
         ("MUSE <1>", "muse", 7), ("Transformer", "transformer", 7)
     ]  # fmt: skip
     assert numbers["data"] == {"split": "valid", "sentences": 12, "shown_sentence": 3}
-    assert numbers["versions"]["torch"] == torch.__version__
+    assert numbers["versions"]["torch"] == metadata.version("torch")
     page = (compared / "report.html").read_text()
     assert page.count("data:image/png;base64,") == len(expected)
     assert "MUSE &lt;1&gt;" in page

@@ -280,7 +280,7 @@ def test_command_reports_this_environment(tmp_path):
     assert done.stderr == ""
     lines = done.stdout.splitlines()
     assert lines[-1] in ("Training works on the CPU.", "Training works on the GPU.")
-    assert len(lines) <= 26
+    assert len(lines) <= 27  # with the sentence on extensions that are not compiled
     (row,) = [line for line in lines if line.startswith("muse_plugin ")]
     assert row.endswith("OK")
 

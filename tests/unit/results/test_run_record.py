@@ -2,6 +2,7 @@ import json
 import os
 import platform
 import subprocess
+from importlib import metadata
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def test_versions_are_those_installed(monkeypatch):
         "sentencepiece", "scikit-learn",
     }  # fmt: skip
     assert versions["python"] == platform.python_version()
-    assert versions["torch"] == torch.__version__
+    assert versions["torch"] == metadata.version("torch")
     monkeypatch.setattr(run_record, "PACKAGES", ("no-such-package",))
     assert read_versions() == {"python": platform.python_version(), "no-such-package": None}
 
