@@ -197,10 +197,10 @@ class PartialOutput:
                 self._file.close()
         finally:
             if self._lock is not None:
-                if self._is_new and self.lines == 0:
-                    self._remove_traces()
-                self._lock_path.unlink(missing_ok=True)  # last, for others may come as soon as it is gone
-                self._lock.close()
+                with self._lock:  # given back also if a file cannot be removed
+                    if self._is_new and self.lines == 0:
+                        self._remove_traces()
+                    self._lock_path.unlink(missing_ok=True)  # last, for others may come as soon as it is gone
 
 
 @dataclass(frozen=True)
