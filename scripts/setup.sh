@@ -150,7 +150,8 @@ else
   rm -f "$stamp"
   : >"$unfinished"
   printf 'installing into %s\n' "$prefix"
-  pip=("$python" -m pip install --disable-pip-version-check --no-input)
+  # What is imported is compiled to bytecode then: all of it at once would take a quarter of a minute.
+  pip=("$python" -m pip install --disable-pip-version-check --no-input --no-compile)
   install_torch
   # From here on pip may not exchange torch for another build.
   constraints=$prefix/muse-plugin-constraints.txt
