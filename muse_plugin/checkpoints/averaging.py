@@ -80,8 +80,7 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
 
     Raises:
         ValueError: if ``paths`` is empty or names a file twice; if a file is damaged, holds no model or parameters that
-            are not finite; if two files
-            differ in parameter names, in shapes or in an integer tensor.
+            are not finite; if two files differ in parameter names, in shapes or in an integer tensor.
         FileNotFoundError: if a file does not exist.
     """
     files = [Path(path) for path in paths]
