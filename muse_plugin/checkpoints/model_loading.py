@@ -105,7 +105,8 @@ def _find_data(checkpoint: Path, stored: str) -> str:
     parts = utils.split_paths(stored, os.pathsep)
     if holds_dictionaries(Path(parts[0])):
         return stored
-    for folder in [] if os.path.isabs(parts[0]) else checkpoint.resolve().parents:
+    is_relative = parts[0] and not os.path.isabs(parts[0])  # an empty path names no folder, so none above it either
+    for folder in checkpoint.resolve().parents if is_relative else []:
         if holds_dictionaries(folder / parts[0]):
             return os.pathsep.join(str(folder / part) for part in parts)
     return str(checkpoint.parent) if holds_dictionaries(checkpoint.parent) else stored

@@ -87,7 +87,10 @@ def test_data_are_looked_for_above_the_checkpoint_and_next_to_it(trained, tmp_pa
 
 @pytest.mark.parametrize("stored", ["", "nowhere", "a\0b", "x" * 300, "/nowhere", 3, None, ["data"]])
 def test_data_that_are_nowhere_are_left_as_they_are(tmp_path, capsys, stored):
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "dict.txt").write_text("")
+    (tmp_path / "model").mkdir()
     cfg = {"task": {"_name": "translation", "data": stored}}
-    path = save_checkpoint(tmp_path / "checkpoint.pt", {"w": torch.ones(1)}, args=None, cfg=cfg)
+    path = save_checkpoint(tmp_path / "model" / "checkpoint.pt", {"w": torch.ones(1)}, args=None, cfg=cfg)
     assert read_state(path, {})["cfg"]["task"]["data"] == stored
     assert capsys.readouterr().err == ""
