@@ -11,7 +11,6 @@ touched, which would count as this program's memory.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional
 
@@ -212,6 +211,8 @@ class VectorCache:
         check_sizes(meta, folder)
         self.folder = folder
         self.meta = meta
+        # Read at once: lines are on the disk or not, so nothing that is counted here can be claimed alone.
+        self._offsets = self._find_offsets()
 
     def __len__(self) -> int:
         return self.meta.done
@@ -290,31 +291,29 @@ class VectorCache:
                 found.append(self._decode(file.read(int(self._offsets[row + 1] - self._offsets[row])), row))
         return found
 
-    @cached_property
-    def _offsets(self) -> np.ndarray:
-        """Where each id begins, and where the last one ends; 8 bytes per sentence."""
-        offsets = np.zeros(len(self) + 1, dtype=np.int64)
-        count = position = 0
+    def _find_offsets(self) -> np.ndarray:
+        """Where each id begins, and where the last one ends; 8 bytes per sentence that has an id."""
+        parts = [np.zeros(1, dtype=np.int64)]
+        count = position = last = 0
         with (self.folder / IDS_NAME).open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                ends = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == ord("\n"))
-                if count + len(ends) > len(self):
-                    break
-                offsets[count + 1 : count + 1 + len(ends)] = ends + position + 1
-                count += len(ends)
+            while count <= len(self) and (chunk := file.read(_CHUNK)):
+                ends = np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == ord("\n")) + position + 1
                 position += len(chunk)
-        if count != len(self) or offsets[-1] != self.meta.id_bytes:
+                longest = int(np.diff(ends, prepend=last, append=position).max())
+                if longest > LONGEST_ID:
+                    raise ValueError(
+                        f"an id must have at most {LONGEST_ID:,} bytes, but {self.folder / IDS_NAME} has one of "
+                        f"{longest:,} or more; remove the folder and encode again with shorter ones."
+                    )
+                parts.append(ends)
+                count += len(ends)
+                last = int(ends[-1]) if len(ends) else last
+        if count != len(self) or last != self.meta.id_bytes:
             raise ValueError(
                 f"{self.folder / IDS_NAME} must have a line for each of {len(self):,} sentences, but it has not; "
                 "remove the folder and encode again."
             )
-        longest = int(np.diff(offsets).max(initial=0))
-        if longest > LONGEST_ID:
-            raise ValueError(
-                f"an id must have at most {LONGEST_ID:,} bytes, but {self.folder / IDS_NAME} has one of {longest:,}; "
-                "remove the folder and encode again with shorter ones."
-            )
-        return offsets
+        return np.concatenate(parts)
 
     def _decode(self, line: bytes, row: int) -> str:
         try:
@@ -331,7 +330,6 @@ class VectorCache:
         Raises:
             ValueError: if the file of ids is damaged.
         """
-        _ = self._offsets  # finding them makes sure that no line is too long
         wanted = set(names)
         with (self.folder / IDS_NAME).open("rb") as file:
             return {name: row for row, line in enumerate(file) if (name := self._decode(line, row)) in wanted}

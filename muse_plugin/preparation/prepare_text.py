@@ -21,6 +21,7 @@ from muse_plugin.preparation.split_files import check_validation
 from muse_plugin.preparation.vocabulary import load_dictionary
 from muse_plugin.preparation.word2vec import choose_settings, import_word2vec
 from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.subword_file import read_subword_file
 from muse_plugin.text.text_settings import TextSettings, load_text_settings, make_sentence_settings
 from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, choose_rules
@@ -72,7 +73,7 @@ def _make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, list[str]]:
         path = args.bert_dir / VOCABULARY_NAME
         casing = "uncased" if rules.lower_case else "cased"
         report = [f"word pieces of {path}, {casing} as {source} has it"]
-        return Tokenizer(settings, path.read_bytes(), str(path)), report
+        return Tokenizer(settings, read_subword_file(path), str(path)), report
     subwords, path, content = "none", None, b""
     for kind, flag, given in (
         ("subword-nmt", "--bpe-codes", args.bpe_codes),
@@ -80,7 +81,7 @@ def _make_tokenizer(args: argparse.Namespace) -> tuple[Tokenizer, list[str]]:
     ):
         if given:
             check_file(given, flag)
-            subwords, path, content = kind, given, given.read_bytes()
+            subwords, path, content = kind, given, read_subword_file(given)
     settings = make_sentence_settings(args.language, args.tokenizer, subwords, lower_case=bool(args.lower_case))
     return Tokenizer(settings, content, str(path)), []
 

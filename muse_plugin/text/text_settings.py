@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Optional, Union
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.json_objects import FileName, Kind, check_faults, find_faults, read_settings
-from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.data_record import RECORD_KINDS, DataRecord, find_inner_faults
 from muse_plugin.text.sentence_pieces import MODEL_NAME
+from muse_plugin.text.subword_file import read_subword_file
 from muse_plugin.text.word_pieces import UNKNOWN_PIECE, VOCABULARY_NAME
 
 FILE_NAME = "text_pipeline.json"
@@ -144,8 +144,7 @@ class StoredText(NamedTuple):
                 f"the {kind} {place}, which {self.path} names, do not exist; copy the file from the folder of the "
                 "training data."
             )
-        check_size(place, LARGEST_VOCABULARY, _WAY_OUT)
-        content = place.read_bytes()
+        content = read_subword_file(place, _WAY_OUT)
         digest = hashlib.sha256(content).hexdigest()
         if self.sha256 and digest != self.sha256:
             wanted = ascii(self.sha256[:12])[1:-1]  # whatever the file says, on one line

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from muse_plugin.files.json_objects import read_json_object
-from muse_plugin.files.limits import LARGEST_VOCABULARY, check_size
+from muse_plugin.files.limits import LARGEST_VOCABULARY
 from muse_plugin.text import SPECIAL_SYMBOLS
+from muse_plugin.text.subword_file import read_subword_file
 
 VOCABULARY_NAME = "vocab.txt"
 UNKNOWN_PIECE = "[UNK]"
@@ -91,8 +92,7 @@ def read_vocabulary(path: Path) -> list[str]:
             f"word pieces need BERT's vocabulary, but {path} does not exist; name the folder that holds "
             f"{VOCABULARY_NAME} by --bert-dir, or copy the file from there."
         )
-    check_size(path, LARGEST_VOCABULARY, "copy it again")
-    return parse_vocabulary(path.read_bytes(), str(path))
+    return parse_vocabulary(read_subword_file(path, "copy it again"), str(path))
 
 
 def parse_vocabulary(content: bytes, where: str) -> list[str]:

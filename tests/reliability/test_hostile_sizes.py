@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import time
 import zipfile
 from argparse import Namespace
 
@@ -22,7 +21,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
 from support.helpers import assert_close, run_python
-from support.memory_limit import limited_memory
+from support.memory_limit import budget, limited_memory
 from support.translation_models import save_translation_model
 from torch import nn
 
@@ -44,15 +43,6 @@ PROGRESS = {
     "extra_state": {"train_iterator": {"epoch": 1}},
     "task_state": {},
 }
-
-
-@contextlib.contextmanager
-def budget():
-    """At most 300 MiB more than this process has, and 10 seconds of a processor."""
-    start = time.process_time()
-    with limited_memory(300 << 20):
-        yield
-    assert time.process_time() - start < 10
 
 
 class Call:

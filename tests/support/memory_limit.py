@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,3 +27,12 @@ def limited_memory(more: int = 100 << 20) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@contextlib.contextmanager
+def budget() -> Iterator[None]:
+    """At most 300 MiB more than this process has, and 10 seconds of a processor."""
+    start = time.process_time()
+    with limited_memory(300 << 20):
+        yield
+    assert time.process_time() - start < 10

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SPACE_MARK, SentencePieces
+from muse_plugin.text.subword_file import read_subword_file
 
 SAMPLE_LINES = 1000
 # In the sample, of all pieces: more unknown ones, or more words that end in "@@", cannot be by accident.
@@ -143,10 +144,10 @@ def read_codes(path: Path) -> str:
         ValueError: if it is something else.
     """
     if path.suffix == ".model":
-        model = path.read_bytes()
+        model = read_subword_file(path)
         SentencePieces(model, str(path))
         return base64.b64encode(model).decode("ascii")
-    text = path.read_bytes().decode("utf-8", errors="replace")
+    text = read_subword_file(path).decode("utf-8", errors="replace")
     count_merges(text, f"the BPE codes {path}")
     return text
 
