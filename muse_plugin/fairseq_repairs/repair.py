@@ -94,7 +94,7 @@ def loaded_command(name: str) -> list[ModuleType]:
     Args:
         name: module name in ``fairseq_cli``, such as ``interactive``.
     """
-    # By the end of the path, as text: taking apart the paths of all modules is noticed when a command starts.
     end = os.path.join(os.sep, "fairseq_cli", f"{name}.py")
-    modules = {id(module): module for module in list(sys.modules.values())}.values()
+    found = [sys.modules.get(module) for module in (f"fairseq_cli.{name}", "__main__", "__mp_main__")]
+    modules = {id(module): module for module in found if module is not None}.values()
     return [module for module in modules if str(getattr(module, "__file__", None)).endswith(end)]

@@ -50,7 +50,15 @@ def register_preset(
     # Named and kept in that module, so that pickle finds them again: muse_tiny -> MuseTiny, MuseTinyConfig.
     class_name = "".join(part.capitalize() for part in name.split("_"))
     namespace = {"__module__": module["__name__"], "__doc__": parent.__doc__}
-    config_class = make_dataclass(f"{class_name}Config", changed, bases=(parent.config_class,), namespace=namespace)
+    config_class = make_dataclass(
+        # Its fields are those of the parent, whose other methods serve it; to make them takes most of the time.
+        f"{class_name}Config",
+        changed,
+        bases=(parent.config_class,),
+        namespace=namespace,
+        repr=False,
+        eq=False,
+    )
     config_class.__module__ = module["__name__"]  # which Python 3.12 takes from here instead of the namespace
     model_class = type(class_name + suffix, (parent,), {**namespace, "config_class": config_class})
     module.update({config_class.__name__: config_class, model_class.__name__: model_class})
