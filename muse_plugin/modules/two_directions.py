@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +26,10 @@ class TwoDirections(nn.Module):
         """Encodes states (B, T, C); lengths (B,), best on the CPU; mask (B, T) true at padding, or None."""
         blocks = (self.forward_block, self.backward_block)
         return torch.cat([block(x, lengths, key_padding_mask) for block in blocks], dim=-1)
+
+    def parameters_after(self, path: Sequence[str]) -> list[nn.Parameter]:
+        """The parameters that the block ``path[0]`` does not depend on: those of the other."""
+        return [p for name, block in self.named_children() if name != path[0] for p in block.parameters()]
 
 
 class MergedDirections(nn.Module):
