@@ -20,7 +20,7 @@ class TwoDirections(nn.Module):
         super().__init__()
         self.forward_block = forward_block
         self.backward_block = backward_block
-        self.output_size = int(forward_block.output_size) + int(backward_block.output_size)
+        self.output_size: int = forward_block.output_size + backward_block.output_size  # type: ignore[operator,assignment]
 
     def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """Encodes states (B, T, C); lengths (B,), best on the CPU; mask (B, T) true at padding, or None."""
