@@ -33,7 +33,7 @@ def build_sentence_layer(cfg: Any, bias: Optional[BiasPlan]) -> SentenceLayer:
 
     Args:
         cfg: fairseq's nested config with our flags, checked.
-        bias: what the layer's self-attention may look at; None for everything.
+        bias: what the attention of "multi_scale" may look at; None for everything.
     """
     own = cfg.encoder
     if own.layer_type == MULTI_SCALE:
@@ -70,6 +70,8 @@ def encoder_layer_faults(cfg: Any, config_class: Any) -> list[str]:
     faults = []
     if kind != PARALLEL:
         idle += [f"encoder_{name}" for name in BRANCH_FLAGS] + ["encoder_normalize_before", "compile_layers"]
+        if cfg.encoder_attention_heads < 1:
+            faults.append(f"--encoder-attention-heads must be at least 1, but got {cfg.encoder_attention_heads}.")
     if kind == DISTANCE:
         faults += find_undivided_heads(cfg) + fault_of(_check_alpha, cfg.encoder_distance_alpha)
         if cfg.encoder_attention_bias.strip() != "none":

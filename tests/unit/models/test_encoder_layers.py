@@ -258,6 +258,14 @@ def test_pruned_layers_keep_their_windows_and_can_be_built_again(variant):
             "--encoder-head-dim must be at least 1, but got 0.",
         ),
         (
+            {"encoder_layer_type": "multi_scale", "encoder_attention_heads": 0},
+            "--encoder-attention-heads must be at least 1, but got 0.",
+        ),
+        (
+            {"encoder_layer_type": "distance", "encoder_attention_heads": 0},
+            "--encoder-attention-heads must be at least 1, but got 0.",
+        ),
+        (
             {"encoder_layer_type": "multi_scale", "encoder_attention_heads": 3},
             "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3; change one of them.",
         ),
