@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe multi30k "muse muse_simple transformer plain_transformer" 'TARGET_LANG=de|fr' 'ATTENTION=none|multi-scale|distance|both' \
+start_recipe multi30k "muse muse_simple transformer plain_transformer" 'TARGET_LANG=de|fr' 'ATTENTION=none|multi-scale|distance|both|multi-scale-layers|distance-layers' \
   'PROFILE=published|cpu'
 
 target=${TARGET_LANG:-de}
@@ -19,6 +19,12 @@ case "$attention" in
   multi-scale) attention_flags=(--encoder-attention-bias 'multi-scale' "${scales[@]}") ;;
   distance) attention_flags=(--encoder-attention-bias 'distance,bidirectional-split') ;;
   both) attention_flags=(--encoder-attention-bias 'multi-scale,distance,bidirectional-split' "${scales[@]}") ;;
+  # Layers of the two papers instead of masks, in the sizes of multi_scale_encoder_tiny and distance_encoder_tiny.
+  multi-scale-layers)
+    attention_flags=(--encoder-layer-type multi_scale --encoder-attention-bias 'multi-scale' --encoder-attention-scales '1,3,N/4,N/2,all'
+      --encoder-attention-heads 8 --encoder-head-dim 32 --encoder-positions none)
+    ;;
+  distance-layers) attention_flags=(--encoder-layer-type distance --encoder-layers 2 --encoder-ffn-embed-dim 64 --encoder-positions none) ;;
 esac
 attention_settings=()
 if [[ "$attention" != none ]]; then attention_settings=("attention=$attention"); fi

@@ -5,6 +5,7 @@
 #   MODEL=muse_simple bash examples/multi30k/train.sh       the same sizes, branches in parallel
 #   MODEL=muse        bash examples/multi30k/train.sh       feed-forward width 160 instead of 256: equal parameters
 #   MODEL=plain_transformer ATTENTION=multi-scale bash examples/multi30k/train.sh     or distance, or both; also with MUSE
+#   MODEL=plain_transformer ATTENTION=multi-scale-layers bash examples/multi30k/train.sh     or distance-layers: the papers' own layers
 #   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
 #
 #   PROFILE=cpu   for two cores: 1,024 tokens per update, 5,000 updates, rate falling linearly, dropout 0.2

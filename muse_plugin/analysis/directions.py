@@ -41,11 +41,12 @@ class MaskRow(NamedTuple):
 class OffsetRow(NamedTuple):
     """Mean weight (0 to 1) of the word at an offset, over the words that have one there and over heads.
 
-    ``distance_mask`` is with (the model's alpha) or without (alpha 0, the same parameters).
+    ``distance_mask`` is with (the model's alpha) or without (alpha 0, the same parameters). Layers are counted from 1.
     """
 
     model: str
     direction: str
+    layer: int
     distance_mask: str
     alpha: float
     offset_tokens: int
@@ -86,9 +87,9 @@ class DirectionObserver(Observer):
 
 
 def read_masks(name: str, sites: Sequence[Site]) -> list[MaskRow]:
-    """Reads both masks off the modules; those of the first head, since all heads have the same."""
+    """Reads both masks off the modules; those of the first head, since all heads and layers have the same."""
     rows = []
-    for site in sites:
+    for site in {site.side: site for site in sites}.values():
         first, last, slope = _describe_masks(site.module, MASK_LENGTH)
         for query, key in itertools.product(range(MASK_LENGTH), repeat=2):
             added = -slope * abs(key - query) if first <= key - query <= last else -math.inf
@@ -109,7 +110,7 @@ def read_offsets(name: str, observer: DirectionObserver) -> list[OffsetRow]:
     for (number, with_distance), sums in observer.sums.items():
         site = observer.sites[number]
         first, last, alpha = _describe_masks(site.module, REACH)
-        place = (name, site.side, "with", alpha) if with_distance else (name, site.side, "without", 0.0)
+        place = (name, site.side, site.layer, *(("with", alpha) if with_distance else ("without", 0.0)))
         means = sums.mean_weights().mean(0).tolist()
         for offset in range(max(-REACH, first), min(REACH, last) + 1):
             weight = means[offset + sums.reach]
@@ -151,11 +152,13 @@ def draw_masks(rows: Sequence[MaskRow], path: Path) -> None:
 
 
 def draw_offsets(rows: Sequence[OffsetRow], path: Path) -> None:
-    """Draws a panel for each model, a line for each direction, with and without the distance mask."""
+    """Draws a panel for each model, a line for each direction and layer, with and without the distance mask."""
     models = group(rows, "model")
     with open_panels(path, 1.2 + 4.6 * len(models), 3.2, 1, len(models), sharey=True) as (_, (panels,)):
         for axes, (model, own) in zip(panels, models.items(), strict=True):
-            for (direction, mask), points in group(own, "direction", "distance_mask").items():
+            layers = max(row.layer for row in own)
+            for (direction, layer, mask), points in group(own, "direction", "layer", "distance_mask").items():
+                place = direction if layers == 1 else f"{direction}, layer {layer}"
                 axes.plot(
                     [row.offset_tokens for row in points],
                     [row.weight for row in points],
@@ -163,7 +166,8 @@ def draw_offsets(rows: Sequence[OffsetRow], path: Path) -> None:
                     linestyle="-" if mask == "with" else "--",
                     marker="o" if mask == "with" else "s",
                     markersize=3,
-                    label=f"{direction}, alpha = {points[0].alpha:g}",
+                    alpha=layer / layers,
+                    label=f"{place}, alpha = {points[0].alpha:g}",
                 )
             label(axes, model, "offset of the key (tokens)", grid="y")
             axes.set_ylim(bottom=0)

@@ -26,6 +26,7 @@ from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
 from muse_plugin.evaluation.scores import Measure, Statistics, describe_score, make_measures, mean_and_deviation
+from muse_plugin.evaluation.sentence_bleu import MEAN_OF_SENTENCES, score_sentences
 from muse_plugin.evaluation.significance import compare_systems, estimate_interval
 from muse_plugin.evaluation.systems import load_texts
 from muse_plugin.evaluation.text_forms import (
@@ -42,6 +43,7 @@ from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_apart
 from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC, DEFAULT_RESAMPLES, DEFAULT_SEED
 
+_LENGTH_FLAGS = ("length_buckets", "length_score", "length_unit", "length_intervals", "plot")
 _NOT_OPTIONS = ("output", "plot", "record", "record_file", "traceback")  # flags that change no number
 _DIGITS = dict.fromkeys(("bp", "ratio", "p_value"), 6)  # in the JSON, after the point; four for all others
 
@@ -231,11 +233,9 @@ def _score_lengths(
     statistics: Sequence[Statistics],
     num_own: int,
 ) -> Optional[dict[str, Any]]:
-    """Scores by source length, with tokenised BLEU where it can be computed."""
+    """Scores by source length, on words where there are some."""
     if sources is None:
-        if asked := [
-            flag for flag in ("length_buckets", "length_unit", "length_intervals", "plot") if getattr(args, flag)
-        ]:
+        if asked := [flag for flag in _LENGTH_FLAGS if getattr(args, flag)]:
             raise ValueError(
                 f"{flag_checks.flag_name(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
@@ -251,6 +251,8 @@ def _score_lengths(
         )
     resampling = args.num_resamples or DEFAULT_RESAMPLES["bootstrap"], args.seed or DEFAULT_SEED
     bounds = parse_bounds(args.length_buckets or DEFAULT_BOUNDS)
+    if args.length_score == "sentence":
+        measure, statistics = MEAN_OF_SENTENCES, [score_sentences(counts) for counts in statistics]
     buckets = []
     for bucket in make_buckets([len(line.split()) for line in sources], bounds):
         parts = [[counts[i] for i in bucket.members] for counts in statistics]

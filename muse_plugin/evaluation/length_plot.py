@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.evaluation.length_buckets import Bucket
-from muse_plugin.evaluation.scores import TITLES, mean_and_deviation
+from muse_plugin.evaluation.scores import mean_and_deviation
+from muse_plugin.evaluation.sentence_bleu import LENGTH_TITLES
 from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 _BAR_COLOR = "#b8bec4"
@@ -29,7 +30,7 @@ def draw_length_plot(path: Path, lengths: dict[str, Any], names: Sequence[str]) 
     buckets = lengths["buckets"]
     with open_figure(path, max(4.5, 1.2 + 0.65 * len(buckets)), 3.8) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        _draw_curves(upper, buckets, names, TITLES[lengths["score"]])
+        _draw_curves(upper, buckets, names, LENGTH_TITLES[lengths["score"]])
         _draw_counts(lower, buckets, lengths["unit"])
         figure.align_ylabels()
 

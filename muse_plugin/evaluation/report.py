@@ -7,6 +7,7 @@ from typing import Any
 
 from muse_plugin.evaluation.length_buckets import Bucket
 from muse_plugin.evaluation.scores import ON_WORDS, TITLES
+from muse_plugin.evaluation.sentence_bleu import LENGTH_TITLES, MEAN_SENTENCE_BLEU
 
 
 def shorten_names(paths: Sequence[Path]) -> list[str]:
@@ -86,7 +87,8 @@ def _format_lengths(lengths: dict[str, Any] | None, names: Sequence[str]) -> lis
     for bucket in filter(itemgetter("num_sentences"), lengths["buckets"]):
         scores = [f"{score:.2f}" for score in (*bucket["scores"], *bucket["versus_scores"])]
         rows.append([Bucket(bucket["low"], bucket["high"], []).label, f"{bucket['num_sentences']:,}", *scores])
-    return [f"{TITLES[lengths['score']]} by source length", *_format_table(rows)]
+    kind = "as in the MUSE paper, Figure 7" if lengths["score"] == MEAN_SENTENCE_BLEU else "of all sentences together"
+    return [f"{LENGTH_TITLES[lengths['score']]} by source length, {kind}", *_format_table(rows)]
 
 
 def _format_comparisons(tested: dict[str, Any] | None) -> list[str]:

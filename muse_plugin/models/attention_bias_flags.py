@@ -168,6 +168,11 @@ def plan_biases(cfg: Any, side: str) -> list[Optional[BiasPlan]]:
     return plans
 
 
+def build_windows(plan: Optional[BiasPlan], heads: int) -> AttentionBias:
+    """What a plan limits attention to, for a layer that needs a description of it; all of the sentence if None."""
+    return (plan or BiasPlan(scales=(Scale(),) * heads)).build()
+
+
 def bias_faults(cfg: Any) -> list[str]:
     """What is wrong with ``--encoder-attention-bias`` and its kin, in at most one sentence."""
     countable = min(cfg.encoder_layers, cfg.encoder_attention_heads) > 0

@@ -9,11 +9,11 @@ from argparse import Namespace
 from dataclasses import dataclass
 
 from muse_plugin.contracts.flag import with_defaults
-from muse_plugin.models.distance_attention_network import TwoDirections
 from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.directional_attention import DirectionalAttention
+from muse_plugin.modules.two_directions import TwoDirections
 
 
 @dataclass

@@ -7,16 +7,15 @@ layer norms are separate for each projection; those of queries, keys and values 
 
 from argparse import Namespace
 from dataclasses import dataclass
-from typing import Optional
 
 import torch
-from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, size, with_defaults
 from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_undivided_heads
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock
+from muse_plugin.modules.two_directions import TwoDirections
 
 _HIGHEST_ALPHA = torch.finfo(torch.float32).max
 
@@ -42,26 +41,6 @@ class DistanceAttentionNetworkConfig(SentenceModelConfig):
     no_block_norms: bool = flag(
         False, "leave out the layer norms on the sums in either direction, too; see --projection-norms for the others"
     )
-
-
-class TwoDirections(nn.Module):
-    """Two encoders with parameters of their own that read the same states; their results side by side.
-
-    Args:
-        forward_block: sees earlier words; called with states, lengths and padding mask, has ``output_size``.
-        backward_block: sees later words; called in the same way.
-    """
-
-    def __init__(self, forward_block: nn.Module, backward_block: nn.Module) -> None:
-        super().__init__()
-        self.forward_block = forward_block
-        self.backward_block = backward_block
-        self.output_size = int(forward_block.output_size) + int(backward_block.output_size)
-
-    def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Optional[Tensor] = None) -> Tensor:
-        """Encodes states (B, T, C); lengths (B,), best on the CPU; mask (B, T) true at padding, or None."""
-        blocks = (self.forward_block, self.backward_block)
-        return torch.cat([block(x, lengths, key_padding_mask) for block in blocks], dim=-1)
 
 
 @register("distance_attention_network", DistanceAttentionNetworkConfig)

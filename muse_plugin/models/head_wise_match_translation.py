@@ -146,7 +146,7 @@ def _build(flags: Any, dictionary: Any) -> MuseEncoder:
             "no model of this package; train again with --translation-checkpoint."
         )
     known = flat_flags(Namespace(**flags), family.config_class)
-    check_config(known)
+    check_config(known, config_class=family.config_class)
     known.encoder_layers_to_keep = known.decoder_layers_to_keep = None
     cfg = transformer_config(known)
     embedding = MuseModel.build_embedding(cfg, dictionary, cfg.encoder.embed_dim)

@@ -12,11 +12,10 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag, rate, size, with_defaults
-from muse_plugin.models.attention_bias_flags import BiasPlan, EncoderAttentionBiasFlags, bias_faults, plan_biases
+from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, build_windows, plan_biases
 from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig
 from muse_plugin.models.sentence_model import SentenceModel
-from muse_plugin.modules.attention_bias import Scale
 from muse_plugin.modules.multi_scale_layer import MultiScaleLayer
 
 
@@ -69,13 +68,12 @@ class MultiScaleTransformerModel(SentenceModel):
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> MultiScaleEncoder:
         """See ``SentenceModel.build_encoder``."""
-        everything = BiasPlan(scales=(Scale(),) * cfg.encoder_attention_heads)
         layers = [
             MultiScaleLayer(
                 cfg.encoder_embed_dim,
                 cfg.encoder_attention_heads,
                 cfg.encoder_head_dim,
-                (plan or everything).build(),
+                build_windows(plan, cfg.encoder_attention_heads),
                 cfg.dropout,
                 cfg.attention_dropout,
                 scales_by_model=str(cfg.attention_scale) == "model",

@@ -19,8 +19,16 @@ from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import naming
+from muse_plugin.models.encoder_layers import PARALLEL, build_sentence_layer
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
-from muse_plugin.models.muse_config import MuseConfig, check_config, flat_flags, pruned_flags, transformer_config
+from muse_plugin.models.muse_config import (
+    FAIRSEQ,
+    MuseConfig,
+    check_config,
+    flat_flags,
+    pruned_flags,
+    transformer_config,
+)
 from muse_plugin.models.registration import register
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
@@ -92,8 +100,13 @@ class ParallelLayers:
 
     def build_next_layer(self, cfg, side: str) -> nn.Module:
         """Builds one layer, from the bottom, at each call: prepared for training and wrapped for FSDP as asked."""
-        with naming(f"--{side}-branches"):
-            layer = build_layer(branch_options(cfg, side), getattr(cfg, side).plans[self._layers_built])
+        own = getattr(cfg, side)
+        plan = own.plans[self._layers_built]
+        if own.layer_type == PARALLEL:
+            with naming(f"--{side}-branches"):
+                layer = build_layer(branch_options(cfg, side), plan)
+        else:
+            layer = build_sentence_layer(cfg, plan.bias)
         self._layers_built += 1
         layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
         is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
@@ -111,10 +124,14 @@ class ParallelLayers:
 
 
 class MuseEncoder(ParallelLayers, TransformerEncoderBase):
-    """fairseq's encoder (embeddings, positions, LayerDrop, final norm) around parallel layers."""
+    """fairseq's encoder (embeddings, positions, LayerDrop, final norm) around layers of this package."""
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
+        if cfg.encoder.positions == "none":
+            self.embed_positions = None
+        # fairseq's decoder takes one row of states for every hypothesis.
+        self._copies_rows = cfg.decoder.layer_type == FAIRSEQ
         self._needs_lengths = any(isinstance(module, AttentionBias) for module in self.modules())
 
     def build_encoder_layer(self, cfg) -> nn.Module:
@@ -171,7 +188,8 @@ class MuseEncoder(ParallelLayers, TransformerEncoderBase):
     def reorder_encoder_out(self, encoder_out: Dict[str, List[Any]], new_order: Tensor) -> Dict[str, List[Any]]:
         """Picks rows, e.g. of the sentences that beam search has not finished.
 
-        Rows of one sentence are not copied: the decoder takes them as further queries to the same states.
+        Rows of one sentence are not copied: the decoder takes them as further queries to the same states; but for
+        fairseq's own decoder.
 
         Args:
             encoder_out: what ``forward`` or this function returned.
@@ -180,6 +198,8 @@ class MuseEncoder(ParallelLayers, TransformerEncoderBase):
         Returns:
             The dict for the sentences that are left; "rows_per_sentence" holds how many neighbouring rows each has.
         """
+        if self._copies_rows:
+            return super().reorder_encoder_out(encoder_out, new_order)
         before = encoder_out.get("rows_per_sentence", [1])[0]
         left, rows_per_sentence = group_rows(new_order, encoder_out["encoder_out"][0].shape[1], before)
         if left is not None:
@@ -361,7 +381,7 @@ class MuseModel(TransformerModelBase):
             ValueError: if flags contradict each other; all faults are reported together.
         """
         flat = flat_flags(cfg, cls.config_class)
-        check_config(flat, task.source_dictionary, task.target_dictionary)
+        check_config(flat, task.source_dictionary, task.target_dictionary, cls.config_class)
         return super().build_model(transformer_config(flat), task)
 
     @classmethod
@@ -370,8 +390,10 @@ class MuseModel(TransformerModelBase):
         return MuseEncoder(cfg, src_dict, embed_tokens)
 
     @classmethod
-    def build_decoder(cls, cfg, tgt_dict, embed_tokens) -> MuseDecoder:
+    def build_decoder(cls, cfg, tgt_dict, embed_tokens) -> TransformerDecoderBase:
         """Called by the base class."""
+        if cfg.decoder.layer_type == FAIRSEQ:
+            return TransformerDecoderBase(cfg, tgt_dict, embed_tokens)
         return MuseDecoder(cfg, tgt_dict, embed_tokens)
 
     @wraps(TransformerModelBase.forward)  # criterions look at its arguments

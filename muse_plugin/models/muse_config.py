@@ -23,10 +23,20 @@ from muse_plugin.models.attention_bias_flags import (
     plan_biases,
     pruned_bias_flags,
 )
+from muse_plugin.models.encoder_layers import (
+    BRANCH_FLAGS,
+    ENCODER_LAYERS,
+    PARALLEL,
+    encoder_layer_faults,
+    find_layer_type,
+)
 from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
+from muse_plugin.models.sentence_config import find_without_effect
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 
+FAIRSEQ = "fairseq"
+DECODER_LAYERS = (PARALLEL, FAIRSEQ)
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 _KERNEL_BRANCHES = {"conv", "long_short_range"}
 
@@ -40,6 +50,19 @@ _CONV_TYPE_HELP = (
 )
 _CONV_PROJECTION_HELP = (
     "shared: the convolution reads self-attention's values; separate: it has a projection of its own"
+)
+_ENCODER_LAYER_HELP = (
+    "what the encoder's layers are: parallel (the branches of --encoder-branches), multi_scale (the Multi-Scale "
+    "Transformer's: attention, ReLU, no feed-forward network; see --encoder-attention-bias), distance (the "
+    "Distance-based Self-Attention Network's: both directions with parameters of their own; see "
+    "--encoder-distance-alpha)"
+)
+_POSITIONS_HELP = (
+    "embedded: the encoder adds positions to its input, see --encoder-learned-pos; none: it does not, as published for "
+    "the other types of --encoder-layer-type; the decoder keeps its own"
+)
+_DECODER_LAYER_HELP = (
+    "what the decoder is: parallel (layers of --decoder-branches), fairseq (fairseq's own Transformer decoder)"
 )
 _FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the activation of the shared values"
 
@@ -76,6 +99,15 @@ def _layer_flags(side: str, branches: str) -> type:
         ("conv_projection", ChoiceEnum(["shared", "separate"]), flag("shared", _CONV_PROJECTION_HELP)),
         ("ffn_projection", ChoiceEnum(["own", "shared"]), flag("own", _FFN_PROJECTION_HELP)),
     ]
+    if side == "encoder":
+        head = "width of a head of --encoder-layer-type multi_scale (default: --encoder-embed-dim divided by the heads)"
+        flags += [
+            ("layer_type", ChoiceEnum(list(ENCODER_LAYERS)), flag(PARALLEL, _ENCODER_LAYER_HELP)),
+            ("head_dim", Optional[int], flag(None, head)),
+            ("positions", ChoiceEnum(["embedded", "none"]), flag("embedded", _POSITIONS_HELP)),
+        ]
+    else:
+        flags.append(("layer_type", ChoiceEnum(list(DECODER_LAYERS)), flag(PARALLEL, _DECODER_LAYER_HELP)))
     return config_of_side(__name__, side, "LayerFlags", flags)
 
 
@@ -226,7 +258,12 @@ def layer_plans(cfg: Any, side: str, place: Optional[str] = None) -> list[LayerP
 
 
 def read_stages(cfg: Any, side: str, place: Optional[str] = None) -> list[list[str]]:
-    """The branches of ``side``, see ``parse_stages``, out of those that can stand in ``place`` (default: ``side``)."""
+    """The branches of ``side``, see ``parse_stages``, out of those that can stand in ``place`` (default: ``side``).
+
+    None where layers are not made of branches.
+    """
+    if find_layer_type(cfg, side) != PARALLEL:
+        return []
     return parse_stages(getattr(cfg, f"{side}_branches"), branch_names(place or side), f"--{side}-branches")
 
 
@@ -254,18 +291,22 @@ def pruned_flags(cfg: Any) -> dict[str, Any]:
     return flags
 
 
-def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any = None) -> None:
+def check_config(
+    cfg: Any, source_dictionary: Any = None, target_dictionary: Any = None, config_class: type = MuseConfig
+) -> None:
     """Finds everything wrong with the flags and reports it together.
 
     Args:
         cfg: flags by their flat names.
         source_dictionary: for ``--share-all-embeddings``.
         target_dictionary: for ``--share-all-embeddings``.
+        config_class: the model's, whose defaults its flags have.
 
     Raises:
         ValueError: with one sentence per fault.
     """
     faults = find_wrong_values(cfg, MuseConfig) + _side_faults(cfg, "encoder") + _side_faults(cfg, "decoder")
+    faults += encoder_layer_faults(cfg, config_class) + _fairseq_decoder_faults(cfg, config_class)
     if cfg.compile_layers and cfg.offload_activations:
         faults.append(
             "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "
@@ -286,6 +327,13 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
         raise ValueError("\n".join(faults))
 
 
+def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
+    if find_layer_type(cfg, "decoder") != FAIRSEQ:
+        return []
+    names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
+    return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
+
+
 def _side_faults(cfg: Any, side: str) -> list[str]:
     if min(getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_embed_dim")) < 1:
         return []  # out of range, which is said already
@@ -299,7 +347,8 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
     width, flag = getattr(cfg, f"{side}_embed_dim"), f"--{side}-embed-dim"
     if splits:
         width, flag = width / 2, f"half of {flag} (the branch long_short_range splits it)"
-    for kind in ("attention", "conv"):
+    is_parallel = find_layer_type(cfg, side) == PARALLEL
+    for kind in ("attention", "conv") if is_parallel or side == "decoder" else ():
         heads = getattr(cfg, f"{side}_{kind}_heads")
         if heads is not None and (heads < 1 or width % heads != 0):
             faults.append(

@@ -33,9 +33,26 @@ _WMT_EN_FR = {**_WMT, "dropout": 0.1}
 # Limited self-attention in the encoder. For the larger ones scales, alpha and width of a head are as published
 # (arXiv:1912.00544: 10 heads of 30 channels; arXiv:1712.02047); the convolution keeps its four kernels per position.
 _WINDOWS = {"encoder_attention_bias": "multi-scale", "encoder_attention_heads": 12, "encoder_conv_heads": 4}
+_LARGE_WINDOWS = {"encoder_attention_bias": "multi-scale"}  # 16 heads
 _DISTANCE = {"encoder_attention_bias": "distance,bidirectional-split"}
 # Four heads, and sentences of a dozen words: N/16 and N/8 would be single words.
 _TINY_WINDOWS = {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "3,N/4,N/2,all"}
+
+# The layers of the two papers themselves as encoders, in front of the Transformer's decoder. Neither paper translates;
+# sizes are those with as many weights in the encoder as the plain Transformer of the same ending has.
+_NO_POSITIONS = {"encoder_positions": "none"}  # in both papers, masks tell near from far
+_MULTI_SCALE_LAYERS = {"encoder_layer_type": "multi_scale", "encoder_attention_bias": "multi-scale", **_NO_POSITIONS}
+_DISTANCE_LAYERS = {"encoder_layer_type": "distance", **_NO_POSITIONS}
+
+
+def _multi_scale_encoder(size: Mapping[str, Any], heads: int, head_dim: int, **settings: Any) -> dict[str, Any]:
+    heads_of_encoder = {"encoder_attention_heads": heads, "encoder_head_dim": head_dim}
+    return {**size, **_MULTI_SCALE_LAYERS, **heads_of_encoder, **settings}
+
+
+def _distance_encoder(size: Mapping[str, Any], layers: int, ffn: int) -> dict[str, Any]:
+    return {**size, **_DISTANCE_LAYERS, "encoder_layers": layers, "encoder_ffn_embed_dim": ffn}
+
 
 # LAMA (arXiv:1912.00835). What the paper leaves open: 15 heads (best on two of its data sets), the activation of the
 # classifier (ReLU), whether the learned context or the mean serves the model without a GRU.
@@ -111,8 +128,18 @@ _SIZES = {
 _BIASES = {
     "multi_scale_iwslt_de_en": {**_IWSLT_DE_EN, **_WINDOWS},
     "distance_iwslt_de_en": {**_IWSLT_DE_EN, **_DISTANCE},
+    "multi_scale_wmt_en_de": {**_WMT_EN_DE, **_LARGE_WINDOWS},
+    "distance_wmt_en_de": {**_WMT_EN_DE, **_DISTANCE},
     "multi_scale_tiny": {**_TINY, **_TINY_WINDOWS},
     "distance_tiny": {**_TINY, **_DISTANCE},
+}
+_ENCODERS = {
+    "multi_scale_encoder_tiny": _multi_scale_encoder(_TINY, 8, 32, encoder_attention_scales="1,3,N/4,N/2,all"),
+    "multi_scale_encoder_iwslt_de_en": _multi_scale_encoder(_IWSLT_DE_EN, 24, 32),
+    "multi_scale_encoder_wmt_en_de": _multi_scale_encoder(_WMT_EN_DE, 36, 64),
+    "distance_encoder_tiny": _distance_encoder(_TINY, 2, 64),
+    "distance_encoder_iwslt_de_en": _distance_encoder(_IWSLT_DE_EN, 4, 960),
+    "distance_encoder_wmt_en_de": _distance_encoder(_WMT_EN_DE, 6, 1920),
 }
 
 PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -122,6 +149,7 @@ PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "plain_transformer_iwslt_de_en": ("plain_transformer", _IWSLT_DE_EN),
     **{f"muse_{name}": ("muse", settings) for name, settings in _BIASES.items()},
     **{f"transformer_{name}": ("plain_transformer", settings) for name, settings in _BIASES.items()},
+    **{name: ("plain_transformer", settings) for name, settings in _ENCODERS.items()},
     "multi_scale_transformer_sst": ("multi_scale_transformer", _SST),
     "multi_scale_transformer_mtl16": ("multi_scale_transformer", _HIGH_DROPOUT),
     "multi_scale_transformer_snli": ("multi_scale_transformer", {**_SNLI, **_HIGH_DROPOUT}),

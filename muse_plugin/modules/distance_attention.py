@@ -6,6 +6,8 @@ gate; ``models/distance_attention_network.py`` puts both directions side by side
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -99,6 +101,10 @@ class MaskedAttention(nn.Module):
         """See ``MasksDistance.describe_masks``."""
         windows: Windows = self.bias(lengths)
         return windows
+
+    def parameters_after(self, path: Sequence[str]) -> list[nn.Parameter]:
+        """The parameters that what W^O reads does not depend on, but for W^O itself; see ``later_parameters.py``."""
+        return [] if self.out_norm is None else list(self.out_norm.parameters())
 
     def find_heads(self) -> HeadSource:
         """See ``Attends.find_heads``."""

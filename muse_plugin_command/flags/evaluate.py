@@ -97,6 +97,11 @@ def _add_comparison_flags(parser: argparse.ArgumentParser) -> None:
     lengths.add_argument(
         "--length-buckets", metavar="N,N,...", help=f"upper bounds, one bucket more above (default: {DEFAULT_BOUNDS})"
     )
+    lengths.add_argument(
+        "--length-score", choices=("corpus", "sentence"),
+        help="corpus: BLEU of all sentences of a bucket together (default); sentence: the mean of the BLEU of each "
+        "(smoothing method 1 of Chen and Cherry 2014, as in NLTK), which the MUSE paper's Figure 7 shows",
+    )  # fmt: skip
     lengths.add_argument("--length-unit", choices=("word", "subword"), help="what source length counts (default: word)")
     lengths.add_argument(
         "--length-intervals", action="store_true",

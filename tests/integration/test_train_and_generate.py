@@ -19,6 +19,7 @@ TEST_SENTENCES = 13  # of the fixture data
 ARCHITECTURES = [
     *("muse", "muse_simple", "muse_wmt_en_de", "muse_multi_scale_tiny"),
     *("plain_transformer_tiny", "transformer_distance_tiny"),
+    *("multi_scale_encoder_tiny", "distance_encoder_tiny"),
 ]
 
 
@@ -33,7 +34,7 @@ def test_trains_averages_and_generates(arch, data, tmp_path):
     assert saved["cfg"]["model"]["arch" if "arch" in saved["cfg"]["model"] else "_name"] == arch
 
 
-@pytest.mark.parametrize("arch", ["muse_tiny", "muse_simple_tiny"])
+@pytest.mark.parametrize("arch", ["muse_tiny", "muse_simple_tiny", "distance_encoder_tiny"])
 def test_resuming_in_the_middle_of_an_epoch_equals_not_stopping(arch, data, tmp_path):
     settings = [*SMALL, "--max-tokens", 60, "--no-epoch-checkpoints", "--dropout", 0.2]
     train(data, tmp_path / "whole", arch, *settings, "--max-update", 8)
@@ -57,6 +58,7 @@ def test_resuming_in_the_middle_of_an_epoch_equals_not_stopping(arch, data, tmp_
         ["--amp"],
         ["--update-freq", 2, "--ema-decay", 0.99, "--store-ema"],
         ["--encoder-branches", "long_short_range,ffn", "--conv-padding", "leaky"],
+        ["--decoder-layer-type", "fairseq", "--encoder-layer-type", "distance"],
     ],
     ids=lambda flags: str(flags[0]).lstrip("-"),
 )

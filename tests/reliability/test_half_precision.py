@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.helpers import assert_close
-from support.muse_models import PAD, SYMBOLS, both, build
+from support.muse_models import PAD, SYMBOLS, VARIANTS, both, build
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin.modules.attention import attend
@@ -32,6 +32,8 @@ MODELS = {
     "plain_transformer": {"model": "plain_transformer"},
     "multi_scale": both(attention_bias="multi-scale", attention_scales="1,all"),
     "distance": {"encoder_attention_bias": "distance,bidirectional-split", "encoder_distance_slopes": "learned"},
+    "multi_scale_layers": VARIANTS["multi_scale_layers"],
+    "distance_layers": VARIANTS["distance_layers"],
 }
 # Layers add up and normalise; the largest difference of a loss was 0.2 %, of bfloat16 where one word is repeated.
 LOSS_RTOL = 0.01

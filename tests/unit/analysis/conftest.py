@@ -95,6 +95,10 @@ class Shop:
         return save_checkpoint(folder, self.labelled, "distance_attention_network", *CLASSIFY, *TRUNK, *sizes)
 
     @cached_property
+    def distance_encoder(self):
+        return save_checkpoint(self.root / "encoder", self.parallel, "distance_encoder_tiny", *TRANSLATE, *SMALL)
+
+    @cached_property
     def recurrent(self):
         sizes = ["--encoder-hidden-size=5"]
         return save_checkpoint(self.root / "recurrent", self.labelled, "sentence_bigru", *CLASSIFY, *TRUNK, *sizes)

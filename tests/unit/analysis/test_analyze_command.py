@@ -168,6 +168,23 @@ def test_the_two_directions(shop, tmp_path, undrawn):
     rows = read_table(out / "direction_weights.csv")
     assert {(row["distance_mask"], row["alpha"]) for row in rows} == {("with", "0.5"), ("without", "0.0")}
     assert {row["direction"] for row in rows} == {"forward", "backward"}
+    assert {row["layer"] for row in rows} == {"1"}
+
+
+def test_the_two_directions_of_every_layer_of_a_translation_encoder(shop, tmp_path):
+    out = tmp_path / "out"
+    assert run("model", "--path", shop.distance_encoder, "--only", "directions,attention", "--output", out) == 0
+    rows = read_table(out / "direction_weights.csv")
+    assert len(rows) == len(
+        {(row["direction"], row["layer"], row["distance_mask"], row["offset_tokens"]) for row in rows}
+    )
+    assert {(row["direction"], row["layer"]) for row in rows} == {
+        (direction, layer) for direction in ("forward", "backward") for layer in "12"
+    }
+    masks = read_table(out / "direction_masks.csv")
+    assert len(masks) == 2 * 12 * 12
+    sides = {row["side"] for row in read_table(out / "attention_distance.csv")}
+    assert sides == {"decoder", "cross", "forward", "backward"}
 
 
 @pytest.mark.parametrize("model", ["distance", "head_wise_match", "head_wise_match_muse", "sentence_muse"])

@@ -27,6 +27,9 @@ def test_sides_and_layers_of_translation_models():
     for variant in ("muse", "plain_transformer", "long_short_range"):
         assert places(muse_models.built(variant)) == both, variant
     assert places(muse_models.built("conv_without_attention")) == both[4:]
+    assert places(muse_models.built("multi_scale_layers")) == [("encoder", 1, 5), ("encoder", 2, 5), *both[2:]]
+    one_way = [(direction, layer, 2) for direction in ("forward", "backward") for layer in (1, 2)]
+    assert places(muse_models.built("distance_layers")) == [*both[2:], *one_way]
 
 
 def test_sides_and_layers_of_sentence_models():

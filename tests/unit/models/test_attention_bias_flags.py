@@ -406,8 +406,9 @@ def preset(name):
     return flat_flags(MODEL_DATACLASS_REGISTRY[name](), MODEL_DATACLASS_REGISTRY[name])
 
 
-# By 12 or 4 heads; alpha = 0.5, and 0 in the top layer.
+# By 12, 16 or 4 heads; alpha = 0.5, and 0 in the top layer.
 TWELVE = "1,3,N/16,N/8,N/4", [6, 3, 2, 1, 0], [3, 2, 3, 2, 2], 12
+SIXTEEN = "1,3,N/16,N/8,N/4", [7, 5, 2, 2, 0], [4, 3, 3, 3, 3], 16
 FOUR = "3,N/4,N/2,all", [2, 1, 1, 0], [1, 1, 1, 1], 4
 
 
@@ -416,6 +417,7 @@ FOUR = "3,N/4,N/2,all", [2, 1, 1, 0], [1, 1, 1, 1], 4
     [
         ("muse_multi_scale_iwslt_de_en", TWELVE),
         ("transformer_multi_scale_iwslt_de_en", TWELVE),
+        ("muse_multi_scale_wmt_en_de", SIXTEEN),
         ("muse_multi_scale_tiny", FOUR),
         ("transformer_multi_scale_tiny", FOUR),
     ],

@@ -94,6 +94,10 @@ def test_a_pair_alone_equals_itself_in_a_batch_however_padded(checkpoint, match)
 @pytest.mark.parametrize("levels", ["0", "all"])
 def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing(checkpoint, branches, before, levels):
     make_translation(checkpoint, encoder_branches=branches, encoder_normalize_before=before)
+    check_training(checkpoint, levels)
+
+
+def check_training(checkpoint, levels):
     net = build(translation_checkpoint=str(checkpoint), match_levels=levels)
     words = {**make_input(make_words(*[5] * 20)), **make_input(make_words(*[4] * 20, seed=3), prefix="pair")}
     net(**words).logits.square().sum().backward()
@@ -104,6 +108,13 @@ def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing
         for parameter in net.parameters():
             parameter.add_(0.0 if parameter.requires_grad else 1.0)
         assert torch.equal(net(**words).logits, expected)
+
+
+@pytest.mark.parametrize("levels", ["0", "all"])
+@pytest.mark.parametrize("layers", ["multi_scale", "distance"])
+def test_encoders_of_other_layers_are_trained_below_the_heads_alone(checkpoint, layers, levels):
+    make_translation(checkpoint, encoder_layer_type=layers)
+    check_training(checkpoint, levels)
 
 
 @pytest.mark.parametrize("frozen", [True, False])

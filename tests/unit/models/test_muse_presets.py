@@ -29,7 +29,12 @@ from muse_plugin.models.muse import MuseModel
 from muse_plugin.models.muse_config import MuseConfig
 from muse_plugin.modules.attention import SelfAttention
 
-PRESETS = {name: entry for name, entry in presets.PRESETS.items() if issubclass(ARCH_MODEL_REGISTRY[name], MuseModel)}
+# Those whose encoder has other layers are in test_encoder_layers.py.
+PRESETS = {
+    name: entry
+    for name, entry in presets.PRESETS.items()
+    if issubclass(ARCH_MODEL_REGISTRY[name], MuseModel) and "encoder_layer_type" not in entry[1]
+}
 IWSLT = (8848, 6632)  # symbols of the authors' German and English dictionaries
 ASKED_FOR = (
     "muse_base muse_large muse_simple_base muse_simple_large muse_iwslt_de_en muse_iwslt_en_vi muse_wmt_en_de "
@@ -60,6 +65,10 @@ SETTINGS = {
     "muse_simple_wmt_en_fr": WMT_EN_FR,
     "muse_multi_scale_iwslt_de_en": {**IWSLT_DE_EN, "encoder_heads": 12},
     "muse_distance_iwslt_de_en": IWSLT_DE_EN,
+    "muse_multi_scale_wmt_en_de": WMT_EN_DE,
+    "muse_distance_wmt_en_de": WMT_EN_DE,
+    "transformer_multi_scale_wmt_en_de": WMT_EN_DE,
+    "transformer_distance_wmt_en_de": WMT_EN_DE,
     "muse_multi_scale_tiny": {"size": "tiny"},
     "muse_distance_tiny": {"size": "tiny"},
     "plain_transformer_tiny": {"size": "tiny"},
@@ -181,12 +190,13 @@ def test_preset_sets_what_the_paper_says(name):
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if "distance" in name])
 def test_distance_costs_what_is_published_and_heads_look_one_way(name):
-    for layer in build(parse("--arch", name)).encoder.layers:
+    for layer in build(parse("--arch", name), (1000,)).encoder.layers:
         direction, distance = find_self_attention(layer).bias.biases
-        assert direction.directions == ("forward", "backward") * 2
+        heads = len(direction.directions)
+        assert direction.directions == ("forward", "backward") * (heads // 2)
         assert direction.masks_diagonal
         assert not distance.learned
-        assert str(distance) == "DistancePenalty(alphas=[1.5, 1.5, 1.5, 1.5], learned=False)"
+        assert distance.first_alphas == (1.5,) * heads
 
 
 @pytest.mark.parametrize("limited", ["multi_scale", "distance"])

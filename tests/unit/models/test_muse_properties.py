@@ -47,7 +47,8 @@ OUTSIDE = (
 DISTINCT = [variant for variant in VARIANTS if variant not in WINDOWED]
 LAYERS = [variant for variant in DISTINCT if variant not in OUTSIDE]
 ENCODERS = [variant for variant in LAYERS if variant not in ("even_decoder_kernel", "other_widths")]
-DECODERS = [variant for variant in LAYERS if variant not in ("encoder_ffn_shared", "encoder_without_conv")]
+_ENCODER_ALONE = ("encoder_ffn_shared", "encoder_without_conv", "multi_scale_layers", "distance_layers")
+DECODERS = [variant for variant in LAYERS if variant not in _ENCODER_ALONE]
 # What no branch decides: a variant for each shape of the parts around the layers.
 AROUND = ("muse", "normalize_before", "other_widths", "other_embedding_widths", "adaptive_softmax")
 # Where the form for inference has other products, caches or sizes; that it gives the same is tested for all.
@@ -67,11 +68,12 @@ PACKED = (
     "everything_limited",
     "other_widths",
 )
+HALVES = (torch.bfloat16, torch.float16)
 # Where parameters have other names or shapes.
 STORED = (
     *("muse", "muse_simple", "lightweight", "depthwise", "standard", "separate_projection", "no_gate", "ffn_shared"),
     *("long_short_range", "plain_transformer", "conv_before_cross_attention", "distance", "normalize_before"),
-    *("learned_positions", *OUTSIDE),
+    *("learned_positions", "multi_scale_layers", "distance_layers", *OUTSIDE),
 )
 
 
@@ -384,6 +386,8 @@ def test_every_parameter_receives_a_finite_gradient(variant):
         ("muse_simple", {}, False),
         ("long_short_range", NOISE, False),
         ("normalize_before", {}, False),
+        ("multi_scale_layers", NOISE, False),
+        ("distance_layers", NOISE, True),
     ],
 )
 def test_activation_checkpointing_gives_the_same_loss_and_gradients(variant, noise, offload):
@@ -491,6 +495,7 @@ def test_pruned_model_keeps_the_windows_of_its_layers():
         ("muse", torch.float16),
         *((variant, torch.bfloat16) for variant in ("muse", "muse_simple", "lightweight", "standard", "no_gate")),
         ("long_short_range", torch.bfloat16),
+        *((variant, dtype) for variant in ("multi_scale_layers", "distance_layers") for dtype in HALVES),
     ],
 )
 def test_autocast_stays_finite_and_near_float32(variant, dtype):
@@ -505,8 +510,8 @@ def test_autocast_stays_finite_and_near_float32(variant, dtype):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("variant", ["muse", "multi_scale", "distance"])
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("variant", ["muse", "multi_scale", "distance", "multi_scale_layers", "distance_layers"])
 def test_half_precision_model_stays_finite_and_decodes(variant, dtype):
     net = copy.deepcopy(built(variant)).to(dtype)
     _, _, source, previous = make_pair()

@@ -13,6 +13,7 @@ from support.reference import make_dictionary
 from torch import nn
 
 import muse_plugin  # noqa: F401  (registers the models)
+from muse_plugin.models.presets import PRESETS
 
 RECIPES = ("multi30k", "iwslt14_de_en", "iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr", "tatoeba_de_en")
 MODELS = ("muse", "muse_simple", "transformer")
@@ -166,3 +167,14 @@ def test_muse_simple_of_wmt14_en_de_is_as_published_by_its_authors(tmp_path):
     assert args.lr_scheduler == "inverse_sqrt"
     assert make_rates(args)(4001) == pytest.approx(1e-3)
     assert (args.max_epoch, args.max_update) == (75, 0)
+
+
+@pytest.mark.parametrize("model", ["plain_transformer", "muse"])
+@pytest.mark.parametrize("kind", ["multi_scale", "distance"])
+def test_encoders_of_other_layers_on_multi30k_are_those_of_the_presets(tmp_path, kind, model):
+    args = read_settings(tmp_path, "multi30k", MODEL=model, ATTENTION=f"{kind.replace('_', '-')}-layers")
+    settings = {name: value for name, value in PRESETS[f"{kind}_encoder_tiny"][1].items() if name.startswith("encoder")}
+    if kind == "multi_scale":
+        del settings["encoder_ffn_embed_dim"]  # it has no such network
+    assert {name: getattr(args, name) for name in settings} == settings
+    assert args.arch == f"{model}_tiny"
