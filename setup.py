@@ -19,6 +19,7 @@ STAND_INS = Path("muse_plugin", "fairseq_stand_ins")
 FIGURES = ["matplotlib>=3.6"]
 MATCH = ["tokenizers>=0.19", "safetensors>=0.4"]
 TAGGING = ["pytorch-crf>=0.7.2", "seqeval>=1.2"]  # seqeval 1.2.2 cannot be built by itself; README.md says how
+SERVE = ["starlette>=0.37", "uvicorn>=0.30", "prometheus-client>=0.20"]
 WORD2VEC = ["gensim>=4.3"]
 
 
@@ -60,7 +61,7 @@ setup(
     license="MIT",
     # The command is a package of its own: inside muse_plugin it would import that, and so fairseq, before every run.
     packages=find_packages(include=["muse_plugin", "muse_plugin.*", "muse_plugin_command", "muse_plugin_command.*"]),
-    package_data={"muse_plugin": ["py.typed"], "muse_plugin.view": ["*.html", "*.js", "*.css", "*.svg"]},
+    package_data={"muse_plugin": ["py.typed"], "muse_plugin.serve": ["*.html", "*.js", "*.css", "*.svg"]},
     entry_points={"console_scripts": ["muse-plugin = muse_plugin_command:main"]},
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -78,12 +79,13 @@ setup(
     extras_require={
         "match": MATCH,
         "faiss": ["faiss-cpu>=1.8"],
+        "serve": SERVE,
         "word2vec": WORD2VEC,
         "tagging": TAGGING,
         "triton": ["triton>=3.0; platform_system == 'Linux'"],
         "figures": FIGURES,
         # What recipes need that not every user does; scripts/setup.sh installs it.
-        "recipes": [*FIGURES, *MATCH, *TAGGING, *WORD2VEC],
+        "recipes": [*FIGURES, *MATCH, *SERVE, *TAGGING, *WORD2VEC],
         # What tests need on top of that.
         "dev": [
             "pytest>=8.0",
@@ -96,6 +98,7 @@ setup(
             "playwright>=1.40",  # the page of muse-plugin view in a browser, where there is one
             "transformers>=4.40",  # the BERT that ours is compared with
             "faiss-cpu>=1.8",
+            "deep-translator>=1.11",  # a client of LibreTranslate, to which muse-plugin serve must look like one
         ],
         "tensorboard": ["tensorboard>=2.10"],
     },

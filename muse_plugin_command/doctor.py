@@ -62,6 +62,7 @@ FAIRSEQ_INSTALL = "--no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
 NO_TRAINING = "nothing can be trained or translated"
 NO_TEXT = "no raw text can be prepared: neither the quickstart nor 'muse-plugin translate' works"
 NO_PIECES = "no text is cut into pieces of SentencePiece (SUBWORDS=sentencepiece)"
+NO_SERVER = "nothing is served over HTTP (serve, view)"
 NO_BERT = "head-wise match has no BERT (--bert-dir), only this package's own encoders"
 
 REQUIREMENTS = (
@@ -96,6 +97,7 @@ REQUIREMENTS = (
         distribution="faiss-cpu",
         install="faiss-cpu",
     ),
+    _optional("uvicorn", "0.30", "0.54.0", NO_SERVER, install="starlette uvicorn prometheus-client"),
     _optional("gensim", "4.3", "4.4.0", "prepare-text trains no word vectors (--word2vec)"),
     _optional("matplotlib", "3.6", "3.11.2", "no figures are drawn (analyze, match explain, evaluate --plot)"),
     _optional("tensorboard", "2.10", "none yet", "fairseq-train --tensorboard-logdir writes nothing"),

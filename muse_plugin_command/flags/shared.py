@@ -7,6 +7,7 @@ from pathlib import Path
 CHECKPOINT_NAMES = ("checkpoint_avg.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 OUTPUT_FORMATS = ("tsv", "jsonl")
 LONG_TEXTS = ("truncate", "refuse")
+MAX_TOKENS, BATCH_SIZE = 4000, 64  # of a batch of translations
 
 
 def add_path_argument(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,36 @@ def add_translation_data_argument(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the folder of the dictionaries and text_pipeline.json (default: that of the checkpoint or, if there is "
         "none in it, of the training data)",
+    )
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares how translations are searched for, and where."""
+    add = parser.add_argument
+    add("--beam", type=int, default=5, help="beam size of the search (default: 5)")
+    add(
+        "--lenpen",
+        type=float,
+        default=1.0,
+        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
+    )
+    add("--cpu", action="store_true", help="do not use the GPU")
+
+
+def add_batch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares how much is translated at once."""
+    add = parser.add_argument
+    add(
+        "--max-tokens",
+        type=int,
+        default=MAX_TOKENS,
+        help=f"most source tokens translated at once, padding included (default: {MAX_TOKENS})",
+    )
+    add(
+        "--batch-size",
+        type=int,
+        default=BATCH_SIZE,
+        help=f"most sentences translated at once (default: {BATCH_SIZE})",
     )
 
 

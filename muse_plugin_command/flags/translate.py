@@ -3,7 +3,9 @@
 import argparse
 
 from muse_plugin_command.flags.shared import (
+    add_batch_arguments,
     add_path_argument,
+    add_search_arguments,
     add_stream_arguments,
     add_translation_data_argument,
 )
@@ -15,18 +17,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_path_argument(parser)
     add_translation_data_argument(parser)
     add_stream_arguments(parser)
-    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
-    )
-    parser.add_argument(
-        "--max-tokens",
-        type=int,
-        default=4000,
-        help="most source tokens translated at once, padding included (default: 4000)",
-    )
-    parser.add_argument("--batch-size", type=int, default=64, help="most sentences translated at once (default: 64)")
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
+    add_search_arguments(parser)
+    add_batch_arguments(parser)

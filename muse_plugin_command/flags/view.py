@@ -2,7 +2,8 @@
 
 import argparse
 
-from muse_plugin_command.flags.shared import add_path_argument, add_translation_data_argument
+from muse_plugin_command.flags import serve
+from muse_plugin_command.flags.shared import add_path_argument, add_search_arguments, add_translation_data_argument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,14 +14,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_path_argument(parser)
     add_translation_data_argument(parser)
-    parser.add_argument("--port", type=int, default=8000, help="port; 0 for any that is free (default: 8000)")
-    parser.add_argument("--beam", type=int, default=5, help="beam size of the search (default: 5)")
-    parser.add_argument("--nbest", type=int, help="translations shown of a sentence (default: as many as --beam)")
-    parser.add_argument(
-        "--lenpen",
-        type=float,
-        default=1.0,
-        help="length penalty: below 1 favours short translations, above 1 long ones (default: 1)",
-    )
-    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
-    parser.add_argument("--no-browser", action="store_true", help="show the address only, open no browser")
+    add = parser.add_argument
+    add_search_arguments(parser)
+    add("--port", type=int, default=8000, help="port; 0 for any that is free (default: 8000)")
+    add("--nbest", type=int, help="translations shown of a sentence (default: as many as --beam)")
+    add("--no-browser", action="store_true", help="show the address only, open no browser")
+    # It is muse-plugin serve with a page, for this machine alone.
+    served = argparse.ArgumentParser()
+    serve.add_arguments(served)
+    parser.set_defaults(**{**vars(served.parse_args(["--path", ""])), "page": True, "port": 8000})

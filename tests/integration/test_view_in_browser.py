@@ -97,7 +97,7 @@ def page(address, browser):
 
 def ask_server(address, text):
     request = urllib.request.Request(
-        f"{address}translate", json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
+        f"{address}inspect", json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
         return json.load(response)
@@ -206,7 +206,7 @@ def test_markup_in_an_answer_is_shown_as_text(page):
         "hypotheses": [{"text": MARKUP, "score": None, "tokens": tokens, "attention": attention}],
         "attention_note": "",
     }
-    page.route("**/translate", lambda route: route.fulfill(json=answer))
+    page.route("**/inspect", lambda route: route.fulfill(json=answer))
     translate(page, SENTENCE)
     page.click("#numbers summary")
     page.wait_for_selector("#weights tbody tr")
@@ -217,7 +217,7 @@ def test_markup_in_an_answer_is_shown_as_text(page):
     assert page.text_content("#source").startswith(f"Source, as the model reads it: {MARKUP}")
     assert page.evaluate("window.hacked") is None
     assert page.locator("main script, main img").count() == 0
-    page.route("**/translate", lambda route: route.fulfill(json={"error": MARKUP}, status=422))
+    page.route("**/inspect", lambda route: route.fulfill(json={"error": MARKUP}, status=422))
     translate(page, SENTENCE)
     assert page.text_content("#error") == MARKUP
     assert page.locator("main script, main img").count() == 0
@@ -226,7 +226,7 @@ def test_markup_in_an_answer_is_shown_as_text(page):
 def test_a_model_without_cross_attention_has_a_note_instead_of_a_map(page):
     hypothesis = {"text": "a", "score": -1.0, "tokens": [{"text": "a", "score": -1.0}], "attention": []}
     answer = {"source": [{"text": "b", "known": True}], "hypotheses": [hypothesis], "attention_note": "none here"}
-    page.route("**/translate", lambda route: route.fulfill(json=answer))
+    page.route("**/inspect", lambda route: route.fulfill(json=answer))
     translate(page, SENTENCE)
     assert page.inner_text("#attention-note") == "none here"
     assert page.is_hidden("#attention")
@@ -236,17 +236,15 @@ def test_errors_are_one_sentence_and_the_next_sentence_is_translated(page):
     for text, sentence in {
         " ": "a sentence must have at least one word, but the text is blank; type one.",
         "Zug " * 200: "a sentence must have at most 99 tokens here, but got ",
-        "a" * 70000: "a request must have at most 65536 bytes, but this one has 70011; shorten the sentence.",
+        "a" * 70000: "a request must have at most 65,536 bytes, but this one has 70,011 or more; send ",
     }.items():
         translate(page, text)
         assert page.text_content("#error").startswith(sentence)
         assert page.is_hidden("#results")
-    page.route("**/translate", lambda route: route.abort())
+    page.route("**/inspect", lambda route: route.abort())
     translate(page, SENTENCE)
-    assert page.text_content("#error") == (
-        "The server does not answer; start muse-plugin view again and reload this page."
-    )
-    page.unroute("**/translate")
+    assert page.text_content("#error") == ("The server does not answer; start it again and reload this page.")
+    page.unroute("**/inspect")
     translate(page, SENTENCE)
     assert page.text_content("#error") == ""
     assert page.is_visible("#map")

@@ -12,8 +12,8 @@ from muse_plugin.benchmark import benchmark, systems
 from muse_plugin.evaluation import scores, significance
 from muse_plugin.matching import match
 from muse_plugin.ops import dynamic_conv
+from muse_plugin.serve import guard
 from muse_plugin.text import text_settings, word_pieces
-from muse_plugin.view import server
 from muse_plugin_command import cli
 
 
@@ -82,7 +82,8 @@ def test_choices_are_what_the_work_knows(words, flag, known):
     [
         ("translate", text_settings.FILE_NAME),
         ("view", text_settings.FILE_NAME),
-        ("view", server.ADDRESS),
+        ("view", guard.LOOPBACK[0]),
+        ("serve", guard.LOOPBACK[0]),
         ("prepare-text", text_settings.FILE_NAME),
         ("prepare-text", word_pieces.VOCABULARY_NAME),
         ("analyze bert", word_pieces.VOCABULARY_NAME),

@@ -46,7 +46,7 @@ FLOORS = {
     "evaluation": floor(f"files text results {BELOW}"),
     "benchmark": floor(f"fairseq_stand_ins files results criterions {BELOW}"),
     "analysis": floor(f"files text results checkpoints inference {BELOW}"),
-    "view": floor("files text checkpoints inference analysis"),
+    "serve": floor("files text checkpoints inference analysis"),
     "fairseq_stand_ins": floor("", "numpy"),
     "fairseq_repairs": floor("fairseq_stand_ins files checkpoints models pretrained warning_filters"),
     # Files of the package itself.

@@ -50,7 +50,7 @@ async function ask(address, options = {}) {
   try {
     response = await fetch(address, options);
   } catch {
-    throw new Error("The server does not answer; start muse-plugin view again and reload this page.");
+    throw new Error("The server does not answer; start it again and reload this page.");
   }
   let content;
   try {
@@ -132,7 +132,7 @@ async function translate() {
   find("status").textContent = "Translating …";
   const start = performance.now();
   try {
-    answer = await ask("translate", {
+    answer = await ask("inspect", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ text: find("text").value }),

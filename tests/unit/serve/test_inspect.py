@@ -12,9 +12,9 @@ from support.view_models import ENGLISH, GATED, GERMAN, MAX_SOURCE_POSITIONS, ma
 from muse_plugin.analysis.convolutions import read_gates
 from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.inference import translate
+from muse_plugin.serve import inspect
+from muse_plugin.serve.inspect import Inspector
 from muse_plugin.text.text_pipeline import TextPipeline
-from muse_plugin.view import inspect
-from muse_plugin.view.inspect import Inspector
 
 SENTENCE = "Wo ist der Zug?"
 MODELS = {

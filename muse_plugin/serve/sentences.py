@@ -1,0 +1,36 @@
+"""Divides a text into sentences and what stands between them, which is kept as it is."""
+
+import re
+
+_BREAKS = re.compile(r"(\s*\n\s*)")
+_ENDS = re.compile(r"(?<=[.!?…。！？])(?P<closing>[\"'”’»)\]]*)(?P<space>\s+)(?=\S)")
+# A full stop after a single letter or a number ends no sentence: "z. B. Wasser", "am 3. Mai".
+_ABBREVIATED = re.compile(r"(?:^|[\s(])(?:\w|\d+)\.$")
+
+
+def divide_text(text: str, within_lines: bool = True) -> list[str]:
+    """Divides a text; joined again, the parts are the text.
+
+    Args:
+        text: any text.
+        within_lines: if false, only line breaks divide.
+
+    Returns:
+        Sentences at even places and what is between them at odd ones. A sentence may be empty.
+    """
+    parts = _BREAKS.split(text)
+    if not within_lines:
+        return parts
+    divided: list[str] = []
+    for place, part in enumerate(parts):
+        if place % 2:
+            divided.append(part)
+            continue
+        start = 0
+        for found in _ENDS.finditer(part):
+            following = part[found.end()]
+            if not following.islower() and not _ABBREVIATED.search(part[start : found.end("closing")]):
+                divided += [part[start : found.end("closing")], found["space"]]
+                start = found.end()
+        divided.append(part[start:])
+    return divided
