@@ -224,7 +224,7 @@ def test_all_sentence_models_with_attention_are_read(shop, tmp_path, model):
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """A BERT of random weights, with a vocabulary."""
-    bert_folders = pytest.importorskip("bert_folders")
+    bert_folders = pytest.importorskip("support.bert_folders")
     folder = tmp_path_factory.mktemp("bert") / "bert"
     bert_folders.make_bert(folder)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "good", "film", "##s", "."]

@@ -100,6 +100,7 @@ def test_extensions_of_fairseq_that_are_not_compiled_are_named_with_what_they_wo
 def test_every_extra_of_the_package_is_listed_with_its_lowest_version(monkeypatch):
     given = {}
     monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
+    monkeypatch.setenv("READTHEDOCS", "1")  # or it asks for a compiler
     runpy.run_path(str(REPOSITORY / "setup.py"))
     listed = {f"{known.distribution}>={known.oldest}" for known in (*doctor.REQUIREMENTS, doctor.TRITON)}
     extras = {name: packages for name, packages in given["extras_require"].items() if name != "dev"}

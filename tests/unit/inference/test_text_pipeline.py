@@ -356,7 +356,7 @@ def test_a_damaged_model_of_sentencepiece_gives_one_sentence(pieces, tmp_path, c
 
 def test_files_beyond_their_size_are_not_read(pieces, tmp_path, monkeypatch):
     pieces.save(tmp_path)
-    for name in ("text.text_settings.LARGEST_VOCABULARY", "files.json_objects.LARGEST_SETTINGS"):
+    for name in ("text.subword_file.LARGEST_VOCABULARY", "files.json_objects.LARGEST_SETTINGS"):
         monkeypatch.setattr(f"muse_plugin.{name}", 100)
         with pytest.raises(ValueError, match=r"must have at most 100 bytes, but has [\d,]+; copy it again"):
             TextPipeline.load(tmp_path)
