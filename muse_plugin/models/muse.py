@@ -20,7 +20,14 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import naming
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
-from muse_plugin.models.muse_config import MuseConfig, check_config, flat_flags, pruned_flags, transformer_config
+from muse_plugin.models.muse_config import (
+    FFN_PROJECTIONS,
+    MuseConfig,
+    check_config,
+    flat_flags,
+    pruned_flags,
+    transformer_config,
+)
 from muse_plugin.models.registration import register
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
@@ -70,13 +77,15 @@ def branch_options(cfg, side: str) -> BranchOptions:
         input_dropout=cfg.input_dropout,
         normalize_before=own.normalize_before,
         activation=utils.get_activation_fn(cfg.activation_fn),
-        ffn_shares_value=own.ffn_projection == "shared",
+        ffn_reads=FFN_PROJECTIONS[str(own.ffn_projection)],
         conv_type=own.conv_type,
         conv_heads=own.conv_heads,
         conv_shares_value=own.conv_projection == "shared",
         conv_gate=not cfg.no_conv_gate,
         conv_masks_padding=cfg.conv_padding == "masked",
         linear_backend=linear_backend(cfg),
+        input_init=cfg.input_init,
+        output_init=cfg.output_init,
     )
 
 

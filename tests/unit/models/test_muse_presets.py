@@ -1,5 +1,6 @@
 """Named sizes: registration, exact parameter counts, flags over presets, every row of the paper's ablation tables."""
 
+import math
 import pickle
 from argparse import Namespace
 from dataclasses import fields
@@ -99,10 +100,10 @@ def configure(*words):
     return convert_namespace_to_omegaconf(parse(*words))
 
 
-def build(config, symbols=IWSLT):
-    """A model without memory for its parameters."""
+def build(config, symbols=IWSLT, device="meta"):
+    """A model, without memory for its parameters unless a device is given."""
     source, target = dictionary(symbols[0]), dictionary(symbols[-1])
-    with torch.device("meta"):
+    with torch.device(device):
         return build_model(config, SimpleNamespace(source_dictionary=source, target_dictionary=target))
 
 
@@ -223,6 +224,18 @@ def test_six_layers_have_the_size_of_the_transformer_they_are_compared_with():
     assert count(build(parse("--arch", "muse_simple_6l"))) == 42_864_640 - 6 * 3 * 2 * 512
 
 
+def test_six_layers_start_as_the_authors_speed_model():
+    bounds = {
+        "muse_simple_6l": (math.sqrt(1.5 / 512), 2.0 / 32),
+        "muse_simple_base": (1 / math.sqrt(384), 1 / math.sqrt(128)),
+    }
+    for name, (bound_in, bound_out) in bounds.items():
+        words = f"--arch {name} --encoder-layers 1 --decoder-layers 1"
+        (layer,) = build(parse(*words.split()), (99, 99), "cpu").encoder.layers
+        assert 0.95 * bound_in < layer.in_proj_weight.abs().max() <= bound_in
+        assert 0.95 * bound_out < layer.out_proj_weight.abs().max() <= bound_out
+
+
 @pytest.mark.parametrize("name", ["muse_iwslt_de_en", "muse_simple_wmt_en_de"])
 def test_flags_given_by_the_user_win_over_the_preset(name):
     words = "--dropout 0.25 --encoder-layers 3 --decoder-ffn-embed-dim 100 --attention-dropout 0.05 --input-dropout 0"
@@ -327,14 +340,22 @@ BOTH = "--arch muse_iwslt_de_en --encoder-kernel-sizes {k} --decoder-kernel-size
 SEPARATE = BOTH + " --encoder-conv-projection separate --decoder-conv-projection separate"
 STANDARD = SEPARATE + " --encoder-conv-type standard --decoder-conv-type standard"
 GROWING = "[[3],[3],[3],[7],[7],[7],[15],[15],[15],[31],[31],[31]]"
-NO_FFN = "--arch muse_simple_iwslt_de_en --encoder-branches self_attention"
-FFN_SHARED = (
-    "--arch muse_iwslt_de_en --encoder-ffn-projection shared --encoder-kernel-sizes {k} --decoder-kernel-sizes {k}"
+NO_FFN = "--arch muse_iwslt_de_en --encoder-branches self_attention,conv"
+FFN_READS_CONV = (
+    "--arch muse_iwslt_de_en --encoder-conv-projection separate --encoder-ffn-projection conv"
+    " --encoder-kernel-sizes {k}"
+)
+LONG_SHORT_RANGE = (
+    "--arch muse_iwslt_de_en"
+    " --encoder-branches long_short_range,ffn --decoder-branches long_short_range,cross_attention,ffn"
+    " --encoder-layers 6 --encoder-embed-dim 720 --encoder-ffn-embed-dim 512"
+    " --decoder-layers 6 --decoder-embed-dim 720 --decoder-ffn-embed-dim 512"
 )
 
 # Parameters that a layer has beyond MUSE-simple: the output matrix's second half, and the kernels.
 OUT = D * D
 FFN_IN, FFN_OUT = D * FFN + FFN, FFN * D + D
+MUSE = LAYERS * (OUT + D * HEADS * 18 + 2)  # of one side
 ROWS = {
     "table 6, MUSE-simple": ("--arch muse_simple_iwslt_de_en", 0),
     **{
@@ -358,11 +379,12 @@ ROWS = {
     ),
     "table 6, gated kernels 3 and 15": ("--arch muse_iwslt_de_en", 2 * LAYERS * (OUT + D * HEADS * 18 + 2)),
     "table 7, no convolution": ("--arch muse_simple_iwslt_de_en", 0),
-    "table 7, no feed-forward": (NO_FFN, -LAYERS * (FFN_IN + FFN_OUT)),
+    "table 7, no feed-forward": (NO_FFN, 2 * MUSE - LAYERS * (FFN_IN + FFN_OUT)),
     **{
-        f"table 7, feed-forward sharing its input projection, convolution {k}": (
-            FFN_SHARED.format(k=k),
-            2 * LAYERS * (OUT + D * HEADS * k) - LAYERS * (FFN_IN + FFN_OUT - (D * D + D)),
+        f"table 7, feed-forward and convolution on one projection, kernel {k}": (
+            FFN_READS_CONV.format(k=k),
+            # one projection of width D in the place of W_1, and a hidden layer of width D
+            MUSE + LAYERS * (OUT + D * HEADS * k + (D * D + D) + (D * D + D) - FFN_IN - FFN_OUT),
         )
         for k in (3, 7, 15, 31)
     },
@@ -385,6 +407,16 @@ ROWS = {
     ),
     "padding as published": ("--arch muse_iwslt_de_en --conv-padding leaky", 2 * LAYERS * (OUT + D * HEADS * 18 + 2)),
 }
+
+
+def test_long_short_range_attention_has_the_published_50_million_parameters():
+    width, ffn, half = 720, 512, 360
+    inner = 4 * (half * half + half) + half * HEADS * 18 + 2  # both halves' projections, kernels, gate
+    encoder = inner + (width * width + width) + 2 * width + 2 * width * ffn + ffn + width
+    decoder = encoder + 4 * (width * width + width)
+    expected = 6 * (encoder + decoder) + (8848 + 2 * 6632) * width
+    assert count(build(parse(*LONG_SHORT_RANGE.split()))) == expected
+    assert round(expected / 1e6) == 50
 
 
 @pytest.mark.parametrize("row", ROWS)
