@@ -4,6 +4,8 @@
 #   MODEL=transformer bash examples/multi30k/train.sh       the baseline, 2.57 million parameters
 #   MODEL=muse_simple bash examples/multi30k/train.sh       the same sizes, branches in parallel
 #   MODEL=muse        bash examples/multi30k/train.sh       feed-forward width 160 instead of 256: equal parameters
+#   MODEL=dynamicconv bash examples/multi30k/train.sh       fairseq's DynamicConv (lightconv): feed-forward width 352, the same
+#   ROW=separate_depthconv_3 bash examples/multi30k/train.sh     a row of MUSE's tables at these sizes; ROW=help prints them
 #   MODEL=plain_transformer ATTENTION=multi-scale bash examples/multi30k/train.sh     or distance, or both; also with MUSE
 #   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
 #
@@ -24,6 +26,7 @@ case "$model" in
   plain_transformer) arch=plain_transformer_tiny ;;
   muse_simple) arch=muse_simple_tiny ;;
   muse) arch=muse_tiny ffn=160 ;;
+  dynamicconv) arch=lightconv_iwslt_de_en ffn=352 ;;
 esac
 profile=${PROFILE:-published}
 if [[ "$trial" == 1 ]]; then profile=trial; fi
@@ -34,7 +37,7 @@ case "$profile" in
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
-keep_settings "$run" "model=$model" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "${attention_settings[@]}" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
@@ -43,5 +46,5 @@ flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" "${sh
 for side in encoder decoder; do
   flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done
-flags+=("${attention_flags[@]}" "${criterion[@]}")
+flags+=("${row_flags[@]+"${row_flags[@]}"}" "${attention_flags[@]}" "${criterion[@]}")
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -8,6 +8,7 @@
 #   WORK_DIR=...      where everything is written (default: runs/<recipe> in the repository, runs/<recipe>-trial with TRIAL=1)
 #   RAW_DIR=...       where the original files lie or are downloaded to (default: WORK_DIR/raw)
 #   MODEL=muse        or muse_simple, or transformer: the baseline (a recipe may have more)
+#   ROW=no_ffn        a row of the paper's tables instead (iwslt14_de_en, multi30k); ROW=help prints them, rows.tsv has them
 #   SEED=1
 #   SUBWORDS=bpe      joint subwords of both languages, as many as MERGES says: subword-nmt's; or sentencepiece (its unigram model),
 #                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh
@@ -58,6 +59,13 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   check_settings "MODEL=${2:-muse muse_simple transformer}" SEED=whole 'TRIAL=0|1' 'SKIP_SETUP=0|1' NUM_GPUS=whole NUM_NODES=count \
     NODE_RANK=whole MAX_TOKENS=count UPDATES=count MERGES=count AVERAGED=count BPE_DROPOUT=share 'SIMCUT=0|1' 'RDROP=0|1' \
     'JOINT=0|1' 'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
+  if [[ -n "${ROW:-}" && " ${*:3}" != *' ROW='* ]]; then
+    fail "ROW must be unset in this recipe, but is '$ROW'; rows of the tables are trained by iwslt14_de_en and multi30k."
+  fi
+  if [[ "${ROW:-}" == help ]]; then
+    show_rows
+    exit 0
+  fi
   recipe_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
   root=$(cd "$recipe_tools/../.." && pwd -P)
   if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
@@ -100,6 +108,46 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)
   raw_dir=${RAW_DIR:-$work_dir/raw}
+}
+
+read_rows() { # read_rows AWK: runs AWK on every row of rows.tsv
+  awk -F'\t' '!/^#/ && $1 != "row" { '"$1"' }' "$(dirname "${BASH_SOURCE[0]}")/rows.tsv"
+}
+
+list_rows() { # list_rows: their names, a space between them
+  read_rows '{ printf "%s%s", separator, $1; separator = " " }'
+}
+
+show_rows() { # show_rows: what ROW may be, for people
+  printf '%-22s %-9s %-10s %-9s %-10s %s\n' ROW tables published expected parameters 'what it is (published: IWSLT14 German-English)'
+  read_rows '{ gsub(" ", ",", $2); if ($10 != "-") $10 = $10 " M"; if ($6 == "no") $11 = $11 " (not for multi30k)"
+    printf "%-22s %-9s %-10s %-9s %-10s %s\n", $1, $2, $7, $8 "-" $9, $10, $11 }'
+}
+
+# choose_row: finds ROW, or else MODEL, in rows.tsv; sets model, row (empty where it is the model itself), row_flags, row_settings for
+# keep_settings, and expected: published and interval on IWSLT14.
+choose_row() {
+  local name=${ROW:-$model} fields tables own_model flags iwslt14 multi30k published low high parameters what own other
+  row='' row_flags=() row_settings=() expected=(- - -)
+  fields=$(NAME=$name read_rows 'if ($1 == ENVIRON["NAME"]) print')
+  if [[ -z "$fields" ]]; then return; fi
+  # shellcheck disable=SC2034 # the columns that are for people
+  IFS=$'\t' read -r name tables own_model flags iwslt14 multi30k published low high parameters what <<<"$fields"
+  # shellcheck disable=SC2034
+  expected=("$published" "$low" "$high")
+  own=$multi30k other=iwslt14_de_en
+  if [[ "$recipe" == iwslt14_de_en ]]; then own=$iwslt14 other=multi30k; fi
+  if [[ "$own" == no ]]; then fail "ROW must be a row of $recipe, but $name ($what) is none; train it by examples/$other."; fi
+  if [[ -n "${ROW:-}" ]]; then
+    [[ "${MODEL:-$own_model}" == "$own_model" ]] || fail "ROW=$ROW is a row of MODEL=$own_model, but MODEL is $MODEL; set ROW alone."
+    model=$own_model
+    if [[ "$name" != "$model" ]]; then row=$name row_settings=("row=$name"); fi
+  fi
+  if [[ "$trial" == 1 ]]; then own=$multi30k; fi # its four layers
+  if [[ "$flags" == - ]]; then flags=''; fi
+  if [[ "$own" == - || "$own" == no ]]; then own=''; fi
+  read -r -a row_flags <<<"$flags $own"
+  if [[ "$trial" == 1 && ${#row_flags[@]} != 0 ]]; then trial_flags+=(--encoder-layers 4 --decoder-layers 4); fi
 }
 
 find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's commands
@@ -254,11 +302,16 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
 }
 
 # judge TITLE PUBLISHED LOW HIGH NAME=VALUE...: sets verdict and published, flags of `score`, if these are the settings of data, run and
-# evaluation (values may be patterns); next to another setting no score is shown, but what differs.
+# evaluation (values may be patterns); next to another setting no score is shown, but what differs. PUBLISHED may be -: none.
 # shellcheck disable=SC2034 # for evaluate.sh
 judge() {
   local title=$1 score=$2 interval=("$3" "$4") usual changes
-  usual=$(printf '|%s' "model=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
+  if [[ "$score" == - ]]; then
+    verdict=() published=()
+    printf '\n%s: nothing is published to compare with\n' "$title"
+    return
+  fi
+  usual=$(printf '|%s' "model=.*" "row=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
   changes=$(
     cat "${run:?is set by common.sh}"/{settings,evaluation}.txt "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
   )

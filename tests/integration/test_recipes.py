@@ -191,6 +191,25 @@ def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make,
     assert "done before" in again.stdout
 
 
+def test_an_ablation_trains_rows_and_tabulates_them(tmp_path, raw_dir):
+    make_multi30k(raw_dir)
+    work_dir = tmp_path / "work"
+    settings = {"RECIPE": "multi30k", "ROWS": "muse dynamicconv", "SEEDS": "2", "TRIAL": "1"}
+    environment = recipe_environment(WORK_DIR=str(work_dir), RAW_DIR=str(raw_dir), **settings)
+    command = ["bash", str(EXAMPLES / "recipe" / "ablation.sh"), "--dropout", "0.2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = (work_dir / "ablation.md").read_text(encoding="utf-8")
+    assert done.stdout.endswith(table)
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == settings["ROWS"].split()
+    assert "35.7 (-0.6)" in table
+    for row in settings["ROWS"].split():
+        command = (work_dir / f"en-de-{row}-seed2" / "train-command.txt").read_text(encoding="utf-8")
+        assert "--dropout 0.2" in command
+        assert str(work_dir / "en-de" / "bin") in command  # one preparation for all
+    assert (work_dir / "en-de" / "times.tsv").read_text(encoding="utf-8").count("binarise") == 1
+
+
 def test_both_directions_first_then_one(tmp_path, raw_dir):
     make_iwslt14(raw_dir)
     work_dir = tmp_path / "work"

@@ -1,4 +1,4 @@
-"""Named sizes: registration, exact parameter counts, flags over presets, every row of the paper's ablation tables."""
+"""Named sizes: registration, exact parameter counts, flags over presets."""
 
 import math
 import pickle
@@ -332,63 +332,12 @@ def test_hydra_flags_win_over_the_preset():
     assert model.decoder.layers[0].branches["conv"].kernel_sizes == (3, 15)
 
 
-# ---- every row of the paper's tables is one command line ----------------------------------------------------------
+# ---- what flags change (the rows of the paper's tables: tests/unit/recipes/test_rows.py) ---------------------------
 
-D, FFN, HEADS, LAYERS = 384, 768, 4, 12
+D, HEADS, LAYERS = 384, 4, 12
 SIMPLE = 43_991_040 - 12 * 2 * 384
-BOTH = "--arch muse_iwslt_de_en --encoder-kernel-sizes {k} --decoder-kernel-sizes {k}"
-SEPARATE = BOTH + " --encoder-conv-projection separate --decoder-conv-projection separate"
-STANDARD = SEPARATE + " --encoder-conv-type standard --decoder-conv-type standard"
-GROWING = "[[3],[3],[3],[7],[7],[7],[15],[15],[15],[31],[31],[31]]"
-NO_FFN = "--arch muse_iwslt_de_en --encoder-branches self_attention,conv"
-FFN_READS_CONV = (
-    "--arch muse_iwslt_de_en --encoder-conv-projection separate --encoder-ffn-projection conv"
-    " --encoder-kernel-sizes {k}"
-)
-LONG_SHORT_RANGE = (
-    "--arch muse_iwslt_de_en"
-    " --encoder-branches long_short_range,ffn --decoder-branches long_short_range,cross_attention,ffn"
-    " --encoder-layers 6 --encoder-embed-dim 720 --encoder-ffn-embed-dim 512"
-    " --decoder-layers 6 --decoder-embed-dim 720 --decoder-ffn-embed-dim 512"
-)
-
-# Parameters that a layer has beyond MUSE-simple: the output matrix's second half, and the kernels.
-OUT = D * D
-FFN_IN, FFN_OUT = D * FFN + FFN, FFN * D + D
-MUSE = LAYERS * (OUT + D * HEADS * 18 + 2)  # of one side
-ROWS = {
-    "table 6, MUSE-simple": ("--arch muse_simple_iwslt_de_en", 0),
-    **{
-        f"table 6, separate projection, ordinary convolution {k}": (
-            STANDARD.format(k=k),
-            2 * LAYERS * (OUT + (D * D + D) + D * D * k),
-        )
-        for k in (3, 5, 7)
-    },
-    "table 6, separate projection, dynamic convolution 3": (
-        SEPARATE.format(k=3),
-        2 * LAYERS * (OUT + (D * D + D) + D * HEADS * 3),
-    ),
-    **{
-        f"table 6, shared projection, dynamic convolution {k}": (BOTH.format(k=k), 2 * LAYERS * (OUT + D * HEADS * k))
-        for k in (3, 7, 15, 31)
-    },
-    "table 6, kernels growing over the layers": (
-        BOTH.format(k=GROWING),
-        2 * (LAYERS * OUT + D * HEADS * 3 * (3 + 7 + 15 + 31)),
-    ),
-    "table 6, gated kernels 3 and 15": ("--arch muse_iwslt_de_en", 2 * LAYERS * (OUT + D * HEADS * 18 + 2)),
-    "table 7, no convolution": ("--arch muse_simple_iwslt_de_en", 0),
-    "table 7, no feed-forward": (NO_FFN, 2 * MUSE - LAYERS * (FFN_IN + FFN_OUT)),
-    **{
-        f"table 7, feed-forward and convolution on one projection, kernel {k}": (
-            FFN_READS_CONV.format(k=k),
-            # one projection of width D in the place of W_1, and a hidden layer of width D
-            MUSE + LAYERS * (OUT + D * HEADS * k + (D * D + D) + (D * D + D) - FFN_IN - FFN_OUT),
-        )
-        for k in (3, 7, 15, 31)
-    },
-    "table 5, MUSE-simple of 12 layers": ("--arch muse_simple_base", 0),
+OUT = D * D  # the output matrix's second half, of a layer with a convolution
+CHANGES = {
     "no gate: results side by side": (
         "--arch muse_iwslt_de_en --no-conv-gate",
         2 * LAYERS * (2 * OUT + D * HEADS * 18),
@@ -409,19 +358,9 @@ ROWS = {
 }
 
 
-def test_long_short_range_attention_has_the_published_50_million_parameters():
-    width, ffn, half = 720, 512, 360
-    inner = 4 * (half * half + half) + half * HEADS * 18 + 2  # both halves' projections, kernels, gate
-    encoder = inner + (width * width + width) + 2 * width + 2 * width * ffn + ffn + width
-    decoder = encoder + 4 * (width * width + width)
-    expected = 6 * (encoder + decoder) + (8848 + 2 * 6632) * width
-    assert count(build(parse(*LONG_SHORT_RANGE.split()))) == expected
-    assert round(expected / 1e6) == 50
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_row_of_a_table_is_one_command_line(row):
-    words, more = ROWS[row]
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_flag_changes_the_number_of_parameters_as_counted_by_hand(change):
+    words, more = CHANGES[change]
     assert count(build(parse(*words.split()))) == SIMPLE + more
 
 

@@ -78,6 +78,22 @@ def test_the_default_settings_are_the_published_ones(tmp_path, recipe, model):
     assert ("compound_split_bleu" in flags) == (recipe == "wmt14_en_de")
 
 
+def test_a_row_is_judged_by_its_own_published_score(tmp_path):
+    row = "separate_depthconv_3"
+    printed, flags = evaluate(tmp_path / "iwslt14", "iwslt14_de_en", "muse", ROW=row)
+    assert f"iwslt14_de_en, {row}: published: 34.9\n" in printed
+    assert "published=34.9" in flags
+    assert f"row={row}" in flags
+    assert flags[flags.index("--expect") + 1 :][:2] == ["34.3", "35.3"]
+    for folder, recipe, model, settings in (
+        ("multi30k", "multi30k", "muse", {"ROW": row}),  # published for IWSLT14
+        ("usual", "iwslt14_de_en", "transformer_usual", {}),
+    ):
+        printed, flags = evaluate(tmp_path / folder, recipe, model, **settings)
+        assert "nothing is published to compare with" in printed
+        assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings", "words", "changes"),
     [
