@@ -4,10 +4,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 start_recipe iwslt14_de_en "muse muse_simple transformer transformer_usual dynamicconv" 'BIDIRECTIONAL=0|pretrain|finetune' \
-  "ROW=help $(list_rows)"
+  "ROW=help $(list_rows)" 'DICTIONARY=own|joined'
 choose_row
 
 data=$work_dir/data
+dictionary=${DICTIONARY:-own} # of each language, or one of both
+if [[ "$dictionary" == joined && "$joint" == 0 ]]; then fail "DICTIONARY=joined needs joint subwords, but JOINT is 0; set one of them."; fi
 text_flags=(--lower) # as corpus.py tokenize is given them
 choose_criterion "$data"
 # 0, or pretrain (both directions at once), or finetune (German to English, from what pretrain has learnt)

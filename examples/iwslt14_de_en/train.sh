@@ -37,7 +37,7 @@ keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "s
 flags=("$bin" --source-lang de --target-lang en --arch "$arch" --dropout "$dropout"
   --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm "$clip"
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 --max-update "$updates"
-  --keep-last-epochs 10 "${criterion[@]}" "${row_flags[@]+"${row_flags[@]}"}" "${trial_flags[@]+"${trial_flags[@]}"}")
+  --keep-last-epochs "$keep" "${criterion[@]}" "${row_flags[@]+"${row_flags[@]}"}" "${trial_flags[@]+"${trial_flags[@]}"}")
 case "$bidirectional" in
   pretrain) flags+=(--share-all-embeddings) ;;
   finetune)

@@ -42,7 +42,7 @@ keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "t
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout"
-  --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs 10)
+  --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs "$keep")
 for side in encoder decoder; do
   flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done

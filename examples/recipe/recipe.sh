@@ -11,7 +11,9 @@
 #   ROW=no_ffn        a row of the paper's tables instead (iwslt14_de_en, multi30k); ROW=help prints them, rows.tsv has them
 #   SEED=1
 #   SUBWORDS=bpe      joint subwords of both languages, as many as MERGES says: subword-nmt's; or sentencepiece (its unigram model),
-#                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh
+#                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh.
+#                     none: words, for iwslt15_en_vi alone
+#   KEEP=10           checkpoints of the last epochs that stay, where epochs are averaged: at least AVERAGED
 #   JOINT=0           subwords, dictionary and embeddings for each language instead; not published; the same for all three
 #   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
@@ -58,7 +60,16 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   recipe=$1
   check_settings "MODEL=${2:-muse muse_simple transformer}" SEED=whole 'TRIAL=0|1' 'SKIP_SETUP=0|1' NUM_GPUS=whole NUM_NODES=count \
     NODE_RANK=whole MAX_TOKENS=count UPDATES=count MERGES=count AVERAGED=count BPE_DROPOUT=share 'SIMCUT=0|1' 'RDROP=0|1' \
-    'JOINT=0|1' 'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
+    'JOINT=0|1' KEEP=count 'SUBWORDS=bpe|none|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
+  if [[ "${SUBWORDS:-}" == none && "$recipe" != iwslt15_en_vi ]]; then
+    fail "SUBWORDS=none is for iwslt15_en_vi, whose paper has dictionaries of words; use bpe or sentencepiece."
+  fi
+  if [[ "${SUBWORDS:-}" == none && (-n "${MERGES:-}" || "${JOINT:-1}" == 0 || "${BPE_DROPOUT:-0}" != 0) ]]; then
+    fail "SUBWORDS=none has no subwords, but MERGES, JOINT or BPE_DROPOUT is set; unset it."
+  fi
+  if [[ -n "${KEEP:-}" ]] && ((${AVERAGED:-1} > KEEP)); then
+    fail "AVERAGED must be at most KEEP, but is $AVERAGED, and KEEP is $KEEP; keep more."
+  fi
   if [[ -n "${ROW:-}" && " ${*:3}" != *' ROW='* ]]; then
     fail "ROW must be unset in this recipe, but is '$ROW'; rows of the tables are trained by iwslt14_de_en and multi30k."
   fi
@@ -100,6 +111,8 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   subwords=${SUBWORDS:-bpe}
   if [[ "$subwords" == sentencepiece ]]; then subwords=sentencepiece:unigram; fi
   joint=${JOINT:-1}
+  # shellcheck disable=SC2034 # for train.sh
+  keep=${KEEP:-10}
   # shellcheck disable=SC2034 # for train.sh
   share_flags=()
   # shellcheck disable=SC2034
@@ -267,7 +280,7 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
 }
 
 save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
-  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file
+  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file files=()
   name_subwords "$dir"
   file=${subword_files[0]}
   # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
@@ -276,7 +289,8 @@ save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, wh
     return
   fi
   rm -rf "${model_dir:?}"
-  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" --subwords "${subword_files[@]}" --output "$model_dir" \
+  if [[ "$subwords" != none ]]; then files=(--subwords "${subword_files[@]}"); fi
+  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" "${files[@]+"${files[@]}"}" --output "$model_dir" \
     "${text_flags[@]+"${text_flags[@]}"}"
   cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
   ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
@@ -297,7 +311,10 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
   while IFS= read -r line; do record+=(--record "$line"); done <"$dir/settings.txt"
   while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$dir/times.tsv"
   record+=(--record "train_command=$(<"$dir/train-command.txt")")
-  if [[ "$subwords" != bpe ]]; then record+=(--post-process sentencepiece); fi
+  case "$subwords" in
+    none) record+=(--post-process none) ;;
+    sentencepiece*) record+=(--post-process sentencepiece) ;;
+  esac
   python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
 }
 
@@ -387,13 +404,17 @@ segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: subwords of 
   local dir=$1 merges=$2 source=$3 target=$4 languages=("$3" "$4") separate=() split codes workers=1 i
   if [[ "$trial" != 1 ]]; then workers=$(count_cores); fi
   shift 4
+  mkdir -p "$dir/bpe"
+  if [[ "$subwords" == none ]]; then
+    for split in "$@"; do cp "$dir/text/$split.$source" "$dir/text/$split.$target" "$dir/bpe"; done
+    return
+  fi
   if [[ "$subwords" != bpe ]]; then
     if [[ "$joint" == 0 ]]; then separate=(--separate); fi
     python "$recipe_tools/segment_pieces.py" "$dir" --langs "$source" "$target" --splits "$@" --size "$merges" \
       --type "${subwords#*:}" "${separate[@]+"${separate[@]}"}"
     return
   fi
-  mkdir -p "$dir/bpe"
   name_subwords "$dir"
   for i in 0 1; do
     codes=${subword_files[i]:-${subword_files[0]}}
@@ -414,7 +435,7 @@ find_dictionary() { # find_dictionary DATA joined|own: sets dictionary_flags of 
   dictionary_flags=()
   if [[ "$joint" == 0 ]]; then kind=own; fi
   if [[ "$kind" == joined ]]; then dictionary_flags=(--joined-dictionary); fi
-  if [[ "$subwords" == bpe ]]; then return; fi
+  if [[ "$subwords" == bpe || "$subwords" == none ]]; then return; fi
   if [[ "$joint" == 0 ]]; then
     dictionary_flags+=(--srcdict "$dir/pieces.source.txt" --tgtdict "$dir/pieces.target.txt")
   else
@@ -447,7 +468,10 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
   bpe_dropout=${BPE_DROPOUT:-0}
   name_suffix=
   name_subwords "$dir"
-  if [[ "$subwords" != bpe ]]; then name_suffix+=-${subwords/:/-}; fi
+  case "$subwords" in
+    none) name_suffix+=-words ;;
+    sentencepiece*) name_suffix+=-${subwords/:/-} ;;
+  esac
   if [[ "$joint" == 0 ]]; then name_suffix+=-separate; fi
   if [[ "$simcut" != 0 && "$rdrop" != 0 ]]; then fail "SIMCUT and RDROP are two criterions: set one of them."; fi
   if [[ "$simcut" != 0 ]]; then

@@ -119,6 +119,8 @@ def make_wmt_en_fr(folder):
     members = {
         "dev/newstest2014-fren-src.fr.sgm": segments(test["fr"]),
         "dev/newstest2014-fren-ref.en.sgm": segments(test["en"]),
+        **{f"dev/newstest2012.{lang}": lines[:7] for lang, lines in test.items()},
+        **{f"dev/newstest2013.{lang}": lines[7:12] for lang, lines in test.items()},
     }
     make_tar(folder / "dev.tgz", members)
 
@@ -208,6 +210,34 @@ def test_an_ablation_trains_rows_and_tabulates_them(tmp_path, raw_dir):
         assert "--dropout 0.2" in command
         assert str(work_dir / "en-de" / "bin") in command  # one preparation for all
     assert (work_dir / "en-de" / "times.tsv").read_text(encoding="utf-8").count("binarise") == 1
+
+
+def read_lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_data_of_the_papers_text_can_be_chosen(tmp_path, raw_dir):
+    prepared = {}
+    for recipe, make, settings in (
+        ("iwslt15_en_vi", make_iwslt15, {"SUBWORDS": "none"}),
+        ("wmt14_en_fr", make_wmt_en_fr, {"VALID": "newstest"}),
+        ("iwslt14_de_en", make_iwslt14, {"MERGES": "320", "DICTIONARY": "joined"}),
+    ):
+        make(raw_dir)
+        prepared[recipe] = tmp_path / recipe / "data"
+        run_trials(recipe, raw_dir, tmp_path / recipe, ("prepare",), **settings)
+    words = prepared["iwslt15_en_vi"]
+    assert "subwords=none" in read_lines(words / "settings.txt")
+    for lang in ("en", "vi"):
+        known = {line.split()[0] for line in read_lines(words / "bin" / f"dict.{lang}.txt")}
+        text = {word for line in read_lines(words / "text" / f"train.{lang}") for word in line.split()}
+        assert text <= known
+    news = prepared["wmt14_en_fr"]
+    assert len(read_lines(news / "text" / "valid.fr")) == 12
+    assert read_lines(news / "text" / "train.fr") == read_lines(news / "tokenized" / "all.fr")
+    joined = prepared["iwslt14_de_en"]
+    assert read_lines(joined / "bin" / "dict.de.txt") == read_lines(joined / "bin" / "dict.en.txt")
+    assert "dictionary=joined" in read_lines(joined / "settings.txt")
 
 
 def test_both_directions_first_then_one(tmp_path, raw_dir):

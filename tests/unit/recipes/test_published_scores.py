@@ -58,7 +58,9 @@ def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), **
     assert trained.returncode == 0, trained.stderr
     (train,) = work.glob("*/.train.done")
     averaged = settings.get("AVERAGED", "3" if settings.get("PROFILE") == "cpu" else "10")
-    lines = [] if recipe == "wmt14_en_fr" else [f"averaged={averaged}"]
+    lines = [f"averaged={averaged}"]
+    if recipe == "wmt14_en_fr":
+        lines = ["checkpoint=last"] if settings.get("CHECKPOINT") == "last" else []
     (train.parent / "evaluation.txt").write_text("\n".join([*lines, "flags="]) + "\n")
     tests = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", settings.get("SUBSET", "test"))
     for step in ("average", "model", "generate", *(f"generate-{name}" for name in tests)):
@@ -110,6 +112,15 @@ def test_another_setting_has_no_published_score_and_no_verdict(tmp_path, recipe,
     printed, flags = evaluate(tmp_path, recipe, "muse", words.get("prepare", ()), words.get("train", ()), **settings)
     assert f"not the published setting, so no score to compare with: {', '.join(changes)}\n" in printed
     assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
+def test_settings_of_the_papers_text_are_judged_as_well(tmp_path):
+    printed, flags = evaluate(tmp_path / "en_vi", "iwslt15_en_vi", "muse", SUBWORDS="none")
+    assert "published: 31.3\n" in printed
+    assert flags[flags.index("--post-process") + 1] == "none"
+    printed, flags = evaluate(tmp_path / "en_fr", "wmt14_en_fr", "muse", CHECKPOINT="last", VALID="newstest")
+    assert "published: 43.5\n" in printed
+    assert "checkpoint=last" in flags
 
 
 def test_the_validation_set_has_no_published_score(tmp_path):

@@ -62,6 +62,12 @@ def test_regularisers_are_what_their_variables_say(tmp_path, recipe):
         assert args.bpe_codes.endswith("/bpe.codes")
 
 
+@pytest.mark.parametrize("recipe", ["iwslt14_de_en", "iwslt15_en_vi", "multi30k", "tatoeba_de_en"])
+def test_more_checkpoints_stay_on_request(tmp_path, recipe):
+    assert read_settings(tmp_path / "usual", recipe).keep_last_epochs == 10
+    assert read_settings(tmp_path / "more", recipe, KEEP="30", AVERAGED="25").keep_last_epochs == 30
+
+
 def test_arguments_come_last_and_win(tmp_path):
     args = read_settings(tmp_path, "iwslt14_de_en", "--dropout", "0.25", "--max-epoch", "3")
     assert (args.dropout, args.max_epoch) == (0.25, 3)
