@@ -45,4 +45,5 @@ case "$bidirectional" in
     flags+=(--share-all-embeddings --finetune-from-model "$pretrained/checkpoints/checkpoint_best.pt")
     ;;
 esac
+if [[ "$bidirectional" == 0 ]]; then follow_validation "$data" merges=10000; fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

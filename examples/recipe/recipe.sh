@@ -254,6 +254,17 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
 
+# follow_validation DATA NAME=VALUE...: compares validation with the recipe's published_validation.tsv while it trains, if DATA was made
+# with these settings; warns of a run that is clearly off if it is the authors' model.
+follow_validation() {
+  local dir=$1 usual changes
+  usual=$(printf '|%s' trial=0 flags= "${@:2}")
+  changes=$(sed -E "/^(${usual#|})$/d" "$dir/settings.txt" 2>/dev/null || echo 'data=unknown')
+  if [[ -n "$changes" || "$trial" == 1 ]]; then return; fi
+  follow=(python "$recipe_tools/follow_validation.py" "${here:?is set by common.sh}/published_validation.tsv" --title "$recipe")
+  if [[ "$model" == muse && -z "${row:-}${name_suffix:-}" ]]; then follow+=(--warn); fi
+}
+
 train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices; goes on from the last checkpoint in DIR
   local dir=$1 command=(fairseq-train)
   shift
@@ -269,7 +280,8 @@ train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices
     --update-freq "$update_freq" --log-format simple "${device_flags[@]}")
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
   # The whole log goes to the step's log, its lines on progress also to the screen.
-  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (train_inner|valid|train) \| ' >&3 || true)
+  if [[ -z "${follow[*]:-}" ]]; then follow=(grep --line-buffered -E ' \| (train_inner|valid|train) \| '); fi
+  "${command[@]}" 2>&1 | tee >("${follow[@]}" >&3 || cat >/dev/null)
 }
 
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt
