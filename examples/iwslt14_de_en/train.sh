@@ -45,5 +45,6 @@ case "$bidirectional" in
     flags+=(--share-all-embeddings --finetune-from-model "$pretrained/checkpoints/checkpoint_best.pt")
     ;;
 esac
+note_row "$data" merges=10000
 if [[ "$bidirectional" == 0 ]]; then follow_validation "$data" merges=10000; fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -254,13 +254,24 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
 
+find_changes() { # find_changes DATA NAME=VALUE...: the settings of DATA that are others than these, with which it was not a trial
+  local usual
+  usual=$(printf '|%s' trial=0 flags= "${@:2}")
+  if [[ -f "$1/settings.txt" ]]; then sed -E "/^(${usual#|})$/d" "$1/settings.txt" | paste -s -d ';' -; else echo unknown; fi
+}
+
+note_row() { # note_row DATA NAME=VALUE...: says before training if a row's score was published for other data
+  local changes
+  changes=$(find_changes "$@")
+  if [[ -n "$row" && -n "$changes" ]]; then
+    printf '%s: note: the score of %s was published for other data (here %s), so there will be no verdict\n' "$recipe" "$row" "${changes//;/, }"
+  fi
+}
+
 # follow_validation DATA NAME=VALUE...: compares validation with the recipe's published_validation.tsv while it trains, if DATA was made
 # with these settings; warns of a run that is clearly off if it is the authors' model.
 follow_validation() {
-  local dir=$1 usual changes
-  usual=$(printf '|%s' trial=0 flags= "${@:2}")
-  changes=$(sed -E "/^(${usual#|})$/d" "$dir/settings.txt" 2>/dev/null || echo 'data=unknown')
-  if [[ -n "$changes" || "$trial" == 1 ]]; then return; fi
+  if [[ -n "$(find_changes "$@")" ]]; then return; fi
   follow=(python "$recipe_tools/follow_validation.py" "${here:?is set by common.sh}/published_validation.tsv" --title "$recipe")
   if [[ "$model" == muse && -z "${row:-}${name_suffix:-}" ]]; then follow+=(--warn); fi
 }

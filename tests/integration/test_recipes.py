@@ -352,7 +352,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
         (
             "train",
             {"MODEL": "lstm"},
-            "MODEL must be one of muse muse_simple transformer plain_transformer, but is 'lstm'.",
+            "MODEL must be one of muse muse_simple transformer plain_transformer dynamicconv, but is 'lstm'.",
         ),
         ("train", {"ATTENTION": "local"}, "ATTENTION must be none, multi-scale, distance or both, but is 'local'."),
         (

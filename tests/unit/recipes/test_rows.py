@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from support.helpers import REPOSITORY, recipe_environment, run_command
-from support.recipes import read_settings, run_recipe
+from support.recipes import read_settings, run_recipe, run_written_down
 from support.reference import make_dictionary
 
 TOOLS = REPOSITORY / "examples" / "recipe"
@@ -207,6 +207,26 @@ def test_a_row_that_does_not_fit_is_refused_before_training(tmp_path, recipe, se
     done = run_recipe(recipe, "train", WORK_DIR=str(tmp_path / "work"), **settings)
     assert done.returncode == 2
     assert done.stderr == f"{recipe}: error: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kept", "note"),
+    [
+        ("iwslt14_de_en", "merges=10000", None),
+        ("iwslt14_de_en", "merges=8000\nsubwords=sentencepiece:unigram", "other data (here merges=8000, subwords="),
+        ("multi30k", "merges=10000", "IWSLT14, so there will be no verdict"),
+    ],
+)
+def test_a_row_whose_score_was_published_for_other_data_is_told_so_before_training(tmp_path, recipe, kept, note):
+    data = tmp_path / "work" / ("data" if recipe == "iwslt14_de_en" else "en-de")
+    data.mkdir(parents=True)
+    (data / "settings.txt").write_text(f"{kept}\ntrial=0\nflags=\n")
+    (data / ".binarise.done").touch()
+    done = run_written_down(tmp_path, recipe, "train", programs={"fairseq-train": "true"}, ROW="no_ffn")
+    assert done.returncode == 0, done.stderr
+    before = done.stdout.partition("(its output:")[0]
+    assert ("note: the score of no_ffn was published for" in before) == (note is not None)
+    assert note is None or note in before
 
 
 # ---- ablation.sh -----------------------------------------------------------------------------------------------------
