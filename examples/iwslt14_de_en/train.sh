@@ -3,7 +3,10 @@
 #
 #   MODEL=muse        bash examples/iwslt14_de_en/train.sh     12+12 layers, width 384, 48.2 million parameters
 #   MODEL=muse_simple bash examples/iwslt14_de_en/train.sh     the same without convolution, 44.0 million
-#   MODEL=transformer bash examples/iwslt14_de_en/train.sh     the baseline: 6+6 layers, width 512, fairseq's usual setting
+#   MODEL=transformer bash examples/iwslt14_de_en/train.sh     the baseline: 6+6 layers, width 512, MUSE's rate, dropout and clipping
+#   MODEL=transformer_usual ...                                the same with fairseq's usual ones: 0.0005, 0.3, none
+#   MODEL=dynamicconv ...                                      fairseq's DynamicConv (lightconv), 7+6 layers
+#   ROW=separate_depthconv_3 bash examples/iwslt14_de_en/train.sh     a row of the paper's tables; ROW=help prints them
 #
 #   SIMCUT=1, RDROP=1, BPE_DROPOUT=0.1     beyond the paper, see examples/recipe/README.md
 #   BIDIRECTIONAL=pretrain, then finetune  both directions first (after BIDIRECTIONAL=1 prepare.sh), see README.md
@@ -17,21 +20,24 @@ set -euo pipefail
 [[ -e "$data/.$prepared.done" ]] || fail "there is no data in $bin; run prepare.sh first (with BIDIRECTIONAL=1 for both directions)."
 [[ "$bidirectional" != pretrain || "$bpe_dropout" == 0 ]] || fail "BPE_DROPOUT reads one direction; use it with BIDIRECTIONAL=finetune."
 find_devices
+rate=0.001 dropout=0.4 clip=25 # tuned for the Transformer by the authors, and used for MUSE as they are
 case "$model" in
-  muse) arch=muse_iwslt_de_en rate=0.001 dropout=0.4 clip=25 ;;
-  muse_simple) arch=muse_simple_iwslt_de_en rate=0.001 dropout=0.4 clip=25 ;;
-  transformer) arch=transformer_iwslt_de_en rate=0.0005 dropout=0.3 clip=0 ;;
+  muse) arch=muse_iwslt_de_en ;;
+  muse_simple) arch=muse_simple_iwslt_de_en ;;
+  transformer) arch=transformer_iwslt_de_en ;;
+  transformer_usual) arch=transformer_iwslt_de_en rate=0.0005 dropout=0.3 clip=0 ;;
+  dynamicconv) arch=lightconv_iwslt_de_en ;;
 esac
 tokens=$([[ "$trial" == 1 ]] && echo 400 || echo 16000)
 updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 20000)}
 plan_batches "$tokens" $((tokens > 4000 ? 4000 : tokens))
-keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "bidirectional=$bidirectional" \
+keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "bidirectional=$bidirectional" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 flags=("$bin" --source-lang de --target-lang en --arch "$arch" --dropout "$dropout"
   --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm "$clip"
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 --max-update "$updates"
-  --keep-last-epochs 10 "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}")
+  --keep-last-epochs "$keep" "${criterion[@]}" "${row_flags[@]+"${row_flags[@]}"}" "${trial_flags[@]+"${trial_flags[@]}"}")
 case "$bidirectional" in
   pretrain) flags+=(--share-all-embeddings) ;;
   finetune)
@@ -39,4 +45,6 @@ case "$bidirectional" in
     flags+=(--share-all-embeddings --finetune-from-model "$pretrained/checkpoints/checkpoint_best.pt")
     ;;
 esac
+note_row "$data" merges=10000
+if [[ "$bidirectional" == 0 ]]; then follow_validation "$data" merges=10000; fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe iwslt15_en_vi
+start_recipe iwslt15_en_vi "muse muse_simple transformer transformer_usual"
 
 data=$work_dir/data
 bin=$data/bin

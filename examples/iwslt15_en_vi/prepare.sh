@@ -3,6 +3,7 @@
 #
 #   bash examples/iwslt15_en_vi/prepare.sh
 #
+#   SUBWORDS=none words instead, as in the paper's text: dictionaries of 17,200 and 6,800 symbols
 #   RAW_DIR=...   has the six files of downloads.tsv already, plain or as .gz: nothing is downloaded
 # Case and entities are kept, tst2012 is for validation, tst2013 for testing, as in the authors' script.
 # Minutes on two cores (not measured on the full data), 200 MB of disk.
@@ -35,6 +36,7 @@ unpack() {
 binarise() {
   rm -rf "${data:?}/bin"
   find_dictionary "$data" own
+  if [[ "$subwords" == none ]]; then dictionary_flags=(--nwordssrc 17200 --nwordstgt 6800); fi
   fairseq-preprocess --source-lang en --target-lang vi --workers "$(count_cores)" --destdir "$data/bin" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
     "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
@@ -42,6 +44,6 @@ binarise() {
 
 step "$data" download "fetch the files" fetch {train,tst2012,tst2013}.{en,vi}
 step "$data" unpack "copy, count the lines, drop empty ones" unpack
-step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en vi train valid test
+step "$data" segment "$(if [[ "$subwords" == none ]]; then echo "copy the words"; else echo "learn and apply $merges subwords ($subwords)"; fi)" segment_text "$data" "$merges" en vi train valid test
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

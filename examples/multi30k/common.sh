@@ -3,8 +3,9 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe multi30k "muse muse_simple transformer plain_transformer" 'TARGET_LANG=de|fr' 'ATTENTION=none|multi-scale|distance|both|multi-scale-layers|distance-layers' \
-  'PROFILE=published|cpu'
+start_recipe multi30k "muse muse_simple transformer plain_transformer dynamicconv" 'TARGET_LANG=de|fr' \
+  'ATTENTION=none|multi-scale|distance|both|multi-scale-layers|distance-layers' 'PROFILE=published|cpu' "ROW=help $(list_rows)"
+choose_row
 
 target=${TARGET_LANG:-de}
 data=$work_dir/en-$target
@@ -28,11 +29,12 @@ case "$attention" in
 esac
 attention_settings=()
 if [[ "$attention" != none ]]; then attention_settings=("attention=$attention"); fi
-if [[ "$attention" != none && "$model" == transformer ]]; then
-  fail "ATTENTION=$attention needs a model of this plugin, but MODEL is transformer; use MODEL=plain_transformer."
+if [[ "$attention" != none && ("$model" == transformer || "$model" == dynamicconv) ]]; then
+  fail "ATTENTION=$attention needs a model of this plugin, but MODEL is $model; use MODEL=plain_transformer."
 fi
+if [[ "$attention" != none && -n "$row" ]]; then fail "ROW=$row has its own attention, but ATTENTION is $attention; set one of them."; fi
 
 text_flags=(--normalize --lower) # what corpus.py tokenize makes of a raw sentence with these flags is as the text of the files
 choose_criterion "$data"
-name=$model$([[ "$attention" == none ]] || printf -- '-%s' "$attention")$name_suffix
+name=${row:-$model}$([[ "$attention" == none ]] || printf -- '-%s' "$attention")$name_suffix
 run=$work_dir/en-$target-$name-seed$seed

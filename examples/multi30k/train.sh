@@ -4,6 +4,8 @@
 #   MODEL=transformer bash examples/multi30k/train.sh       the baseline, 2.57 million parameters
 #   MODEL=muse_simple bash examples/multi30k/train.sh       the same sizes, branches in parallel
 #   MODEL=muse        bash examples/multi30k/train.sh       feed-forward width 160 instead of 256: equal parameters
+#   MODEL=dynamicconv bash examples/multi30k/train.sh       fairseq's DynamicConv (lightconv): feed-forward width 352, the same
+#   ROW=separate_depthconv_3 bash examples/multi30k/train.sh     a row of MUSE's tables at these sizes; ROW=help prints them
 #   MODEL=plain_transformer ATTENTION=multi-scale bash examples/multi30k/train.sh     or distance, or both; also with MUSE
 #   MODEL=plain_transformer ATTENTION=multi-scale-layers bash examples/multi30k/train.sh     or distance-layers: the papers' own layers
 #   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
@@ -25,6 +27,7 @@ case "$model" in
   plain_transformer) arch=plain_transformer_tiny ;;
   muse_simple) arch=muse_simple_tiny ;;
   muse) arch=muse_tiny ffn=160 ;;
+  dynamicconv) arch=lightconv_iwslt_de_en ffn=352 ;;
 esac
 profile=${PROFILE:-published}
 if [[ "$trial" == 1 ]]; then profile=trial; fi
@@ -35,14 +38,16 @@ case "$profile" in
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
-keep_settings "$run" "model=$model" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "${attention_settings[@]}" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
+if [[ -n "$row" ]]; then printf '%s: note: the score of %s was published for IWSLT14, so there will be no verdict\n' "$recipe" "$row"; fi
+
 flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout"
-  --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs 10)
+  --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs "$keep")
 for side in encoder decoder; do
   flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done
-flags+=("${attention_flags[@]}" "${criterion[@]}")
+flags+=("${row_flags[@]+"${row_flags[@]}"}" "${attention_flags[@]}" "${criterion[@]}")
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -8,9 +8,12 @@
 #   WORK_DIR=...      where everything is written (default: runs/<recipe> in the repository, runs/<recipe>-trial with TRIAL=1)
 #   RAW_DIR=...       where the original files lie or are downloaded to (default: WORK_DIR/raw)
 #   MODEL=muse        or muse_simple, or transformer: the baseline (a recipe may have more)
+#   ROW=no_ffn        a row of the paper's tables instead (iwslt14_de_en, multi30k); ROW=help prints them, rows.tsv has them
 #   SEED=1
 #   SUBWORDS=bpe      joint subwords of both languages, as many as MERGES says: subword-nmt's; or sentencepiece (its unigram model),
-#                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh
+#                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh.
+#                     none: words, for iwslt15_en_vi alone
+#   KEEP=10           checkpoints of the last epochs that stay, where epochs are averaged: at least AVERAGED
 #   JOINT=0           subwords, dictionary and embeddings for each language instead; not published; the same for all three
 #   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
@@ -57,7 +60,23 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   recipe=$1
   check_settings "MODEL=${2:-muse muse_simple transformer}" SEED=whole 'TRIAL=0|1' 'SKIP_SETUP=0|1' NUM_GPUS=whole NUM_NODES=count \
     NODE_RANK=whole MAX_TOKENS=count UPDATES=count MERGES=count AVERAGED=count BPE_DROPOUT=share 'SIMCUT=0|1' 'RDROP=0|1' \
-    'JOINT=0|1' 'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
+    'JOINT=0|1' KEEP=count 'SUBWORDS=bpe|none|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
+  if [[ "${SUBWORDS:-}" == none && "$recipe" != iwslt15_en_vi ]]; then
+    fail "SUBWORDS=none is for iwslt15_en_vi, whose paper has dictionaries of words; use bpe or sentencepiece."
+  fi
+  if [[ "${SUBWORDS:-}" == none && (-n "${MERGES:-}" || "${JOINT:-1}" == 0 || "${BPE_DROPOUT:-0}" != 0) ]]; then
+    fail "SUBWORDS=none has no subwords, but MERGES, JOINT or BPE_DROPOUT is set; unset it."
+  fi
+  if [[ -n "${KEEP:-}" ]] && ((${AVERAGED:-1} > KEEP)); then
+    fail "AVERAGED must be at most KEEP, but is $AVERAGED, and KEEP is $KEEP; keep more."
+  fi
+  if [[ -n "${ROW:-}" && " ${*:3}" != *' ROW='* ]]; then
+    fail "ROW must be unset in this recipe, but is '$ROW'; rows of the tables are trained by iwslt14_de_en and multi30k."
+  fi
+  if [[ "${ROW:-}" == help ]]; then
+    show_rows
+    exit 0
+  fi
   recipe_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
   root=$(cd "$recipe_tools/../.." && pwd -P)
   if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
@@ -93,6 +112,8 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   if [[ "$subwords" == sentencepiece ]]; then subwords=sentencepiece:unigram; fi
   joint=${JOINT:-1}
   # shellcheck disable=SC2034 # for train.sh
+  keep=${KEEP:-10}
+  # shellcheck disable=SC2034 # for train.sh
   share_flags=()
   # shellcheck disable=SC2034
   if [[ "$joint" == 1 ]]; then share_flags=(--share-all-embeddings); fi
@@ -100,6 +121,46 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)
   raw_dir=${RAW_DIR:-$work_dir/raw}
+}
+
+read_rows() { # read_rows AWK: runs AWK on every row of rows.tsv
+  awk -F'\t' '!/^#/ && $1 != "row" { '"$1"' }' "$(dirname "${BASH_SOURCE[0]}")/rows.tsv"
+}
+
+list_rows() { # list_rows: their names, a space between them
+  read_rows '{ printf "%s%s", separator, $1; separator = " " }'
+}
+
+show_rows() { # show_rows: what ROW may be, for people
+  printf '%-22s %-9s %-10s %-9s %-10s %s\n' ROW tables published expected parameters 'what it is (published: IWSLT14 German-English)'
+  read_rows '{ gsub(" ", ",", $2); if ($10 != "-") $10 = $10 " M"; if ($6 == "no") $11 = $11 " (not for multi30k)"
+    printf "%-22s %-9s %-10s %-9s %-10s %s\n", $1, $2, $7, $8 "-" $9, $10, $11 }'
+}
+
+# choose_row: finds ROW, or else MODEL, in rows.tsv; sets model, row (empty where it is the model itself), row_flags, row_settings for
+# keep_settings, and expected: published and interval on IWSLT14.
+choose_row() {
+  local name=${ROW:-$model} fields tables own_model flags iwslt14 multi30k published low high parameters what own other
+  row='' row_flags=() row_settings=() expected=(- - -)
+  fields=$(NAME=$name read_rows 'if ($1 == ENVIRON["NAME"]) print')
+  if [[ -z "$fields" ]]; then return; fi
+  # shellcheck disable=SC2034 # the columns that are for people
+  IFS=$'\t' read -r name tables own_model flags iwslt14 multi30k published low high parameters what <<<"$fields"
+  # shellcheck disable=SC2034
+  expected=("$published" "$low" "$high")
+  own=$multi30k other=iwslt14_de_en
+  if [[ "$recipe" == iwslt14_de_en ]]; then own=$iwslt14 other=multi30k; fi
+  if [[ "$own" == no ]]; then fail "ROW must be a row of $recipe, but $name ($what) is none; train it by examples/$other."; fi
+  if [[ -n "${ROW:-}" ]]; then
+    [[ "${MODEL:-$own_model}" == "$own_model" ]] || fail "ROW=$ROW is a row of MODEL=$own_model, but MODEL is $MODEL; set ROW alone."
+    model=$own_model
+    if [[ "$name" != "$model" ]]; then row=$name row_settings=("row=$name"); fi
+  fi
+  if [[ "$trial" == 1 ]]; then own=$multi30k; fi # its four layers
+  if [[ "$flags" == - ]]; then flags=''; fi
+  if [[ "$own" == - || "$own" == no ]]; then own=''; fi
+  read -r -a row_flags <<<"$flags $own"
+  if [[ "$trial" == 1 && ${#row_flags[@]} != 0 ]]; then trial_flags+=(--encoder-layers 4 --decoder-layers 4); fi
 }
 
 find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's commands
@@ -193,6 +254,28 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
 
+find_changes() { # find_changes DATA NAME=VALUE...: the settings of DATA that are others than these, with which it was not a trial
+  local usual
+  usual=$(printf '|%s' trial=0 flags= "${@:2}")
+  if [[ -f "$1/settings.txt" ]]; then sed -E "/^(${usual#|})$/d" "$1/settings.txt" | paste -s -d ';' -; else echo unknown; fi
+}
+
+note_row() { # note_row DATA NAME=VALUE...: says before training if a row's score was published for other data
+  local changes
+  changes=$(find_changes "$@")
+  if [[ -n "$row" && -n "$changes" ]]; then
+    printf '%s: note: the score of %s was published for other data (here %s), so there will be no verdict\n' "$recipe" "$row" "${changes//;/, }"
+  fi
+}
+
+# follow_validation DATA NAME=VALUE...: compares validation with the recipe's published_validation.tsv while it trains, if DATA was made
+# with these settings; warns of a run that is clearly off if it is the authors' model.
+follow_validation() {
+  if [[ -n "$(find_changes "$@")" ]]; then return; fi
+  follow=(python "$recipe_tools/follow_validation.py" "${here:?is set by common.sh}/published_validation.tsv" --title "$recipe")
+  if [[ "$model" == muse && -z "${row:-}${name_suffix:-}" ]]; then follow+=(--warn); fi
+}
+
 train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices; goes on from the last checkpoint in DIR
   local dir=$1 command=(fairseq-train)
   shift
@@ -208,7 +291,8 @@ train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices
     --update-freq "$update_freq" --log-format simple "${device_flags[@]}")
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
   # The whole log goes to the step's log, its lines on progress also to the screen.
-  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (train_inner|valid|train) \| ' >&3 || true)
+  if [[ -z "${follow[*]:-}" ]]; then follow=(grep --line-buffered -E ' \| (train_inner|valid|train) \| '); fi
+  "${command[@]}" 2>&1 | tee >("${follow[@]}" >&3 || cat >/dev/null)
 }
 
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt
@@ -219,7 +303,7 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
 }
 
 save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
-  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file
+  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file files=()
   name_subwords "$dir"
   file=${subword_files[0]}
   # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
@@ -228,7 +312,8 @@ save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, wh
     return
   fi
   rm -rf "${model_dir:?}"
-  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" --subwords "${subword_files[@]}" --output "$model_dir" \
+  if [[ "$subwords" != none ]]; then files=(--subwords "${subword_files[@]}"); fi
+  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" "${files[@]+"${files[@]}"}" --output "$model_dir" \
     "${text_flags[@]+"${text_flags[@]}"}"
   cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
   ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
@@ -249,16 +334,24 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
   while IFS= read -r line; do record+=(--record "$line"); done <"$dir/settings.txt"
   while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$dir/times.tsv"
   record+=(--record "train_command=$(<"$dir/train-command.txt")")
-  if [[ "$subwords" != bpe ]]; then record+=(--post-process sentencepiece); fi
+  case "$subwords" in
+    none) record+=(--post-process none) ;;
+    sentencepiece*) record+=(--post-process sentencepiece) ;;
+  esac
   python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
 }
 
 # judge TITLE PUBLISHED LOW HIGH NAME=VALUE...: sets verdict and published, flags of `score`, if these are the settings of data, run and
-# evaluation (values may be patterns); next to another setting no score is shown, but what differs.
+# evaluation (values may be patterns); next to another setting no score is shown, but what differs. PUBLISHED may be -: none.
 # shellcheck disable=SC2034 # for evaluate.sh
 judge() {
   local title=$1 score=$2 interval=("$3" "$4") usual changes
-  usual=$(printf '|%s' "model=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
+  if [[ "$score" == - ]]; then
+    verdict=() published=()
+    printf '\n%s: nothing is published to compare with\n' "$title"
+    return
+  fi
+  usual=$(printf '|%s' "model=.*" "row=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
   changes=$(
     cat "${run:?is set by common.sh}"/{settings,evaluation}.txt "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
   )
@@ -334,13 +427,17 @@ segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: subwords of 
   local dir=$1 merges=$2 source=$3 target=$4 languages=("$3" "$4") separate=() split codes workers=1 i
   if [[ "$trial" != 1 ]]; then workers=$(count_cores); fi
   shift 4
+  mkdir -p "$dir/bpe"
+  if [[ "$subwords" == none ]]; then
+    for split in "$@"; do cp "$dir/text/$split.$source" "$dir/text/$split.$target" "$dir/bpe"; done
+    return
+  fi
   if [[ "$subwords" != bpe ]]; then
     if [[ "$joint" == 0 ]]; then separate=(--separate); fi
     python "$recipe_tools/segment_pieces.py" "$dir" --langs "$source" "$target" --splits "$@" --size "$merges" \
       --type "${subwords#*:}" "${separate[@]+"${separate[@]}"}"
     return
   fi
-  mkdir -p "$dir/bpe"
   name_subwords "$dir"
   for i in 0 1; do
     codes=${subword_files[i]:-${subword_files[0]}}
@@ -361,7 +458,7 @@ find_dictionary() { # find_dictionary DATA joined|own: sets dictionary_flags of 
   dictionary_flags=()
   if [[ "$joint" == 0 ]]; then kind=own; fi
   if [[ "$kind" == joined ]]; then dictionary_flags=(--joined-dictionary); fi
-  if [[ "$subwords" == bpe ]]; then return; fi
+  if [[ "$subwords" == bpe || "$subwords" == none ]]; then return; fi
   if [[ "$joint" == 0 ]]; then
     dictionary_flags+=(--srcdict "$dir/pieces.source.txt" --tgtdict "$dir/pieces.target.txt")
   else
@@ -394,7 +491,10 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
   bpe_dropout=${BPE_DROPOUT:-0}
   name_suffix=
   name_subwords "$dir"
-  if [[ "$subwords" != bpe ]]; then name_suffix+=-${subwords/:/-}; fi
+  case "$subwords" in
+    none) name_suffix+=-words ;;
+    sentencepiece*) name_suffix+=-${subwords/:/-} ;;
+  esac
   if [[ "$joint" == 0 ]]; then name_suffix+=-separate; fi
   if [[ "$simcut" != 0 && "$rdrop" != 0 ]]; then fail "SIMCUT and RDROP are two criterions: set one of them."; fi
   if [[ "$simcut" != 0 ]]; then

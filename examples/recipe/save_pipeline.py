@@ -7,6 +7,7 @@ flags are those that ``corpus.py tokenize`` was given, and ``--split`` for text 
 import argparse
 import sys
 from pathlib import Path
+from typing import Optional
 
 del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
 
@@ -22,7 +23,7 @@ def make_pipeline(args: argparse.Namespace) -> TextPipeline:
         OSError: if a file of subwords cannot be read.
         ValueError: if it is no such file.
     """
-    files = [args.subwords[0], args.subwords[-1]]
+    files = [args.subwords[0], args.subwords[-1]] if args.subwords else [None, None]
     sides = []
     for lang, file in zip(args.langs, files, strict=True):
         settings = TextSettings(
@@ -31,10 +32,17 @@ def make_pipeline(args: argparse.Namespace) -> TextPipeline:
             tokenizer="none" if args.split else "moses",
             aggressive_hyphens=args.aggressive,
             lower_case=args.lower,
-            subwords="sentencepiece" if file.suffix == ".model" else "subword-nmt",
+            subwords=name_subwords(file),
         )
-        sides.append(Tokenizer(settings, file.read_bytes(), str(file)))
+        sides.append(Tokenizer(settings) if file is None else Tokenizer(settings, file.read_bytes(), str(file)))
     return TextPipeline(*sides)
+
+
+def name_subwords(file: Optional[Path]) -> str:
+    """What a file of subwords is of."""
+    if file is None:
+        return "none"
+    return "sentencepiece" if file.suffix == ".model" else "subword-nmt"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -44,9 +52,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--subwords",
         nargs="+",
         type=Path,
-        required=True,
         metavar="FILE",
-        help="codes of subword-nmt or a .model of SentencePiece; one for both languages, or one for each",
+        help="codes of subword-nmt or a .model of SentencePiece; one for both, or one for each; words if not given",
     )
     parser.add_argument("--output", type=Path, required=True, help="folder, made if missing")
     parser.add_argument("--normalize", action="store_true", help="as for corpus.py tokenize")

@@ -32,4 +32,4 @@ keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang de --target-lang en --arch "$arch" \
   "${sizes[@]}" "${share_flags[@]+"${share_flags[@]}"}" --dropout 0.2 --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
   --lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7 --max-update "$updates" \
-  --keep-last-epochs 10 "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"
+  --keep-last-epochs "$keep" "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"

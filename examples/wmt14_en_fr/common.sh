@@ -3,10 +3,11 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe wmt14_en_fr
+start_recipe wmt14_en_fr "muse muse_simple transformer" 'VALID=held-out|newstest' 'CHECKPOINT=best|last'
 
 data=$work_dir/data
 bin=$data/bin
+valid=${VALID:-held-out}
 text_flags=(--normalize --aggressive) # of newstest2014 the punctuation is not normalised
 choose_criterion "$data"
 name=$model$name_suffix

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Translates newstest2014 with the best checkpoint of a training (train.sh; no averaging, beam 5, length penalty 0.8), scores it.
+# Translates newstest2014 with one checkpoint of a training (train.sh; no averaging, beam 5, length penalty 0.8), scores it.
 #
 #   MODEL=muse bash examples/wmt14_en_fr/evaluate.sh      the same settings as for train.sh
+#
+#   CHECKPOINT=last      the last checkpoint, as the paper's text says; the default is the best, as in the authors' command
 #
 # Writes RUN/model, which `muse-plugin translate --path` takes.
 # Writes RUN/results.json. The last line says whether tokenised BLEU lies in the expected interval; if not, the exit code is 1.
@@ -11,9 +13,12 @@ set -euo pipefail
 
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 find_devices
-keep_evaluation "$run" "flags=$*"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoints/checkpoint_best.pt" "$data" "$bin" en fr
-step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_best.pt" \
+checkpoint=${CHECKPOINT:-best}
+kept=()
+if [[ "$checkpoint" != best ]]; then kept=("checkpoint=$checkpoint"); fi
+keep_evaluation "$run" "${kept[@]+"${kept[@]}"}" "flags=$*"
+step "$run" model "write the model folder" save_model "$run" "$run/checkpoints/checkpoint_$checkpoint.pt" "$data" "$bin" en fr
+step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_$checkpoint.pt" \
   --task translation --source-lang en --target-lang fr --beam 5 --lenpen 0.8 --batch-size 128 "$@"
 
 case "$model" in # published, half a point to either side
@@ -21,6 +26,6 @@ case "$model" in # published, half a point to either side
   muse_simple) expected=(43.2 42.7 43.7) ;;
   transformer) expected=(42.9 42.4 43.4) ;;
 esac
-judge "$recipe, $model" "${expected[@]}" merges=40000 updates=80000 tokens_per_update=655360
+judge "$recipe, $model" "${expected[@]}" checkpoint=last valid=newstest merges=40000 updates=80000 tokens_per_update=655360
 score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang fr \
-  "${published[@]+"${published[@]}"}" "${verdict[@]+"${verdict[@]}"}"
+  --record "checkpoint=$checkpoint" "${published[@]+"${published[@]}"}" "${verdict[@]+"${verdict[@]}"}"

@@ -1,5 +1,7 @@
 """Reads what fairseq-train reports: its log, of --log-format simple, tqdm or json, or its TensorBoard events.
 
+Also the validation that authors published, as recipes keep it: ``published_validation.tsv``.
+
 Losses are in bits, as fairseq logs them.
 """
 
@@ -26,6 +28,7 @@ _MEASURES = {
 }
 LABELS = dict(_MEASURES.values())
 INNER, EPOCH = "train_inner", "train"  # means since the last line of the log, and over an epoch
+_PUBLISHED = ".tsv"
 _EVENTS = "events.out.tfevents.*"
 
 _INNER_LINE = re.compile(r"(?:^|\| )epoch \d+:\s+\d+ / \d+ (\S+=.*)$")
@@ -52,7 +55,7 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
     """Reads one training run.
 
     Args:
-        path: a log, or a folder with TensorBoard events (``--tensorboard-logdir``).
+        path: a log, a folder with TensorBoard events (``--tensorboard-logdir``), or a published validation (.tsv).
         name: of the run.
 
     Returns:
@@ -66,7 +69,8 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
     if not path.exists():
         raise FileNotFoundError(f"--logs must name logs of fairseq-train, but {path} does not exist; check the path.")
     found: dict[tuple[str, str, int], float] = {}
-    for part, updates, measure, value in _read_events(path) if path.is_dir() else _read_log(path):
+    read = _read_events if path.is_dir() else _read_published if path.suffix == _PUBLISHED else _read_log
+    for part, updates, measure, value in read(path):
         if measure in _MEASURES and math.isfinite(value):
             found[part, _MEASURES[measure][0], updates] = value
     if not found:
@@ -85,6 +89,16 @@ def _read_log(path: Path) -> Iterator[tuple[str, int, str, float]]:
             updates = stats.pop("num_updates", None)
             if updates is not None:
                 yield from ((part, int(updates), measure, value) for measure, value in stats.items())
+
+
+def _read_published(path: Path) -> Iterator[tuple[str, int, str, float]]:
+    """Columns by their names in the first line that is no comment; lines without updates are passed over."""
+    with path.open("rb") as file:
+        lines = [line.split("\t") for line, _ in iterate_stream(file) if not line.startswith("#")]
+    for line in lines[1:]:
+        stats = _to_numbers({name.removeprefix("valid_"): value for name, value in zip(lines[0], line, strict=False)})
+        if "updates" in stats:
+            yield from (("valid", int(stats["updates"]), measure, value) for measure, value in stats.items())
 
 
 def _read_line(line: str) -> tuple[str, dict[str, float]]:

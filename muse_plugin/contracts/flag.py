@@ -1,5 +1,6 @@
 """One line per flag in the config classes."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, fields, make_dataclass
@@ -27,6 +28,11 @@ def rate(default: Any, help: str, advice: str = "") -> Any:
     return field(default=default, metadata={"help": help, "range": "rate", "advice": advice})
 
 
+def nonnegative(default: Any, help: str) -> Any:
+    """A flag that must be a finite number of at least 0, if it has a value; see ``find_wrong_values``."""
+    return field(default=default, metadata={"help": help, "range": "nonnegative"})
+
+
 def remembered(what: str) -> Any:
     """A field that is no flag: a model reads it from files, its task stores it, and a checkpoint brings it back."""
     return field(default=None, metadata={"help": what, "remembered": True})
@@ -50,6 +56,8 @@ def find_wrong_values(cfg: Any, config: Any) -> list[str]:
             rule = f"be at least 1, but got {value}"
         elif kind == "rate" and value is not None and not 0 <= value < 1:
             rule = f"lie in [0, 1), but got {value}{entry.metadata['advice']}"
+        elif kind == "nonnegative" and value is not None and not 0 <= value < math.inf:
+            rule = f"be a number of at least 0, but got {value}"
         if rule:
             faults.append(f"{flag_name(entry.name)} must {rule}.")
     return faults

@@ -56,11 +56,12 @@ class BranchOptions:
         weight_dropout: probability of dropping a weight of a kernel.
         branch_dropout: see ``ParallelLayer``, as are ``input_dropout`` and ``normalize_before``.
         activation: of the feed-forward branch.
-        ffn_shares_value: see ``FeedForward``.
+        ffn_reads: see ``FeedForward`` (``reads``).
         conv_type: dynamic, lightweight, depthwise or standard.
         conv_heads: kernels per position; None for as many as there are attention heads.
         conv_shares_value: see ``GatedConv``, as are ``conv_gate`` (``use_gate``) and ``conv_masks_padding``.
         linear_backend: of ``PackedLinear``, in the inference form.
+        input_init: see ``ParallelLayer``, as is ``output_init``.
     """
 
     embed_dim: int
@@ -75,13 +76,15 @@ class BranchOptions:
     input_dropout: float = 0.0
     normalize_before: bool = False
     activation: Callable[[Tensor], Tensor] = torch.relu
-    ffn_shares_value: bool = False
+    ffn_reads: Optional[str] = None
     conv_type: str = "dynamic"
     conv_heads: Optional[int] = None
     conv_shares_value: bool = True
     conv_gate: bool = True
     conv_masks_padding: bool = True
     linear_backend: str = "auto"
+    input_init: Optional[float] = None
+    output_init: Optional[float] = None
 
     @property
     def kernels(self) -> int:
@@ -121,7 +124,7 @@ def _cross_attention(own: BranchOptions, plan: LayerPlan) -> Branch:
 
 
 def _ffn(own: BranchOptions, plan: LayerPlan) -> Branch:
-    return FeedForward(own.embed_dim, own.ffn_embed_dim, own.activation, own.activation_dropout, own.ffn_shares_value)
+    return FeedForward(own.embed_dim, own.ffn_embed_dim, own.activation, own.activation_dropout, own.ffn_reads)
 
 
 class BranchKind(NamedTuple):
@@ -161,6 +164,8 @@ def build_layer(options: BranchOptions, plan: LayerPlan) -> ParallelLayer | Stag
             branch_dropout=options.branch_dropout,
             input_dropout=options.input_dropout,
             normalize_before=options.normalize_before,
+            input_init=options.input_init,
+            output_init=options.output_init,
         )
         stage.linear_backend = options.linear_backend
         stages.append(stage)

@@ -23,6 +23,7 @@ from muse_plugin.models.encoder_layers import PARALLEL, build_sentence_layer
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
 from muse_plugin.models.muse_config import (
     FAIRSEQ,
+    FFN_PROJECTIONS,
     MuseConfig,
     check_config,
     flat_flags,
@@ -78,13 +79,15 @@ def branch_options(cfg, side: str) -> BranchOptions:
         input_dropout=cfg.input_dropout,
         normalize_before=own.normalize_before,
         activation=utils.get_activation_fn(cfg.activation_fn),
-        ffn_shares_value=own.ffn_projection == "shared",
+        ffn_reads=FFN_PROJECTIONS[str(own.ffn_projection)],
         conv_type=own.conv_type,
         conv_heads=own.conv_heads,
         conv_shares_value=own.conv_projection == "shared",
         conv_gate=not cfg.no_conv_gate,
         conv_masks_padding=cfg.conv_padding == "masked",
         linear_backend=linear_backend(cfg),
+        input_init=cfg.input_init,
+        output_init=cfg.output_init,
     )
 
 

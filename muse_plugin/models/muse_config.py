@@ -16,7 +16,16 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models.transformer import DEFAULT_MIN_PARAMS_TO_WRAP, TransformerConfig
 from omegaconf import DictConfig, OmegaConf
 
-from muse_plugin.contracts.flag import config_of_side, fault_of, find_wrong_values, flag, naming, rate, size
+from muse_plugin.contracts.flag import (
+    config_of_side,
+    fault_of,
+    find_wrong_values,
+    flag,
+    naming,
+    nonnegative,
+    rate,
+    size,
+)
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
@@ -38,6 +47,8 @@ from muse_plugin.modules.gated_conv import check_kernel_sizes
 FAIRSEQ = "fairseq"
 DECODER_LAYERS = (PARALLEL, FAIRSEQ)
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
+# By the value of --encoder-ffn-projection: the slice that the feed-forward branch reads; None for its own.
+FFN_PROJECTIONS = {"own": None, "shared": "value", "conv": "conv_value"}
 _KERNEL_BRANCHES = {"conv", "long_short_range"}
 
 _BRANCHES_HELP = (
@@ -64,7 +75,10 @@ _POSITIONS_HELP = (
 _DECODER_LAYER_HELP = (
     "what the decoder is: parallel (layers of --decoder-branches), fairseq (fairseq's own Transformer decoder)"
 )
-_FFN_PROJECTION_HELP = "own: W_1 as published; shared: the hidden layer is the activation of the shared values"
+_FFN_PROJECTION_HELP = (
+    "own: W_1 as published; shared: the hidden layer is the activation of self-attention's values; conv: of what a "
+    "convolution with a separate projection reads, while self-attention keeps its values (Table 7)"
+)
 
 
 def _layer_flags(side: str, branches: str) -> type:
@@ -97,7 +111,7 @@ def _layer_flags(side: str, branches: str) -> type:
         ("conv_type", ChoiceEnum(list(CONV_TYPES)), flag("dynamic", _CONV_TYPE_HELP)),
         ("conv_heads", Optional[int], flag(None, f"kernels per position (default: --{side}-attention-heads)")),
         ("conv_projection", ChoiceEnum(["shared", "separate"]), flag("shared", _CONV_PROJECTION_HELP)),
-        ("ffn_projection", ChoiceEnum(["own", "shared"]), flag("own", _FFN_PROJECTION_HELP)),
+        ("ffn_projection", ChoiceEnum(list(FFN_PROJECTIONS)), flag("own", _FFN_PROJECTION_HELP)),
     ]
     if side == "encoder":
         head = "width of a head of --encoder-layer-type multi_scale (default: --encoder-embed-dim divided by the heads)"
@@ -149,6 +163,16 @@ class MuseConfig(
         "sentence's result depends on its batch",
     )
 
+    input_init: Optional[float] = nonnegative(
+        None,
+        "A of sqrt(6 / ((1 + A) x inputs)), the bound of a layer's input matrix before training (default: 5, as "
+        "PyTorch's); the published speed model has 3",
+    )
+    output_init: Optional[float] = nonnegative(
+        None,
+        "A of the same for the output matrix, all branches but cross-attention together (default: for each on its own, "
+        "1 after attention and convolution, 5 after the feed-forward branch); the published speed model has 0",
+    )
     int8_inference: bool = flag(
         False,
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
@@ -338,7 +362,8 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
     if min(getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_embed_dim")) < 1:
         return []  # out of range, which is said already
     faults = fault_of(read_stages, cfg, side)
-    chosen = [] if faults else [name for stage in read_stages(cfg, side) for name in stage]
+    stages = [] if faults else read_stages(cfg, side)
+    chosen = [name for stage in stages for name in stage]
     splits = "long_short_range" in chosen
     # Kernel sizes do not matter without a convolution; where the branches cannot be read, they are checked too.
     if not chosen or _KERNEL_BRANCHES & {*chosen}:
@@ -362,6 +387,16 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
         faults.append(
             f"--{side}-attention-bias limits self-attention, but got --{side}-branches {','.join(chosen)} without it; "
             "add self_attention or drop the flag."
+        )
+    if str(getattr(cfg, f"{side}_ffn_projection")) == "conv" and (
+        str(getattr(cfg, f"{side}_conv_projection")) != "separate"
+        or any("ffn" in stage and "conv" not in stage for stage in stages)
+    ):
+        faults.append(
+            f"--{side}-ffn-projection conv reads the separate projection of a convolution of the same stage, but got "
+            f"--{side}-conv-projection {getattr(cfg, f'{side}_conv_projection')} and --{side}-branches "
+            f"{getattr(cfg, f'{side}_branches')}; add --{side}-conv-projection separate and the branch conv, or use "
+            "shared."
         )
     if splits and (getattr(cfg, f"{side}_conv_type") != "dynamic" or "conv" in chosen):
         faults.append(

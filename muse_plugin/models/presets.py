@@ -144,7 +144,8 @@ _ENCODERS = {
 
 PRESETS: dict[str, tuple[str, Mapping[str, Any]]] = {
     **{f"{model}_{size}": (model, settings) for model in ("muse", "muse_simple") for size, settings in _SIZES.items()},
-    "muse_simple_6l": ("muse_simple", _SIX_LAYERS),
+    # Table 3 of arXiv:1911.09483: sizes and initialisation of the authors' command (--bm_in_a 3 --bm_out_a 0).
+    "muse_simple_6l": ("muse_simple", {**_SIX_LAYERS, "input_init": 3.0, "output_init": 0.0}),
     "plain_transformer_tiny": ("plain_transformer", _TINY),
     "plain_transformer_iwslt_de_en": ("plain_transformer", _IWSLT_DE_EN),
     **{f"muse_{name}": ("muse", settings) for name, settings in _BIASES.items()},

@@ -219,6 +219,7 @@ class CrossAttention(Branch):
     """
 
     group = "cross"
+    joined_output = False
     attends_to = CROSS
     output_gain = math.sqrt(3.0)
 

@@ -89,12 +89,15 @@ class Branch(nn.Module):
         output_size: width of what it returns, i.e. its columns of the output projection.
         group: branches of one group share output bias and output dropout (one block of the published model).
         output_gain: its output columns start in uniform(+-output_gain / sqrt(width of the group)).
+        joined_output: whether the published speed model has these columns in the one output matrix of its layer; counts
+            for ``output_init`` of ``ParallelLayer`` alone.
     """
 
     projections: tuple[Projection, ...] = ()
     output_size: int = 0
     group: str = ""
     output_gain: float = 1.0
+    joined_output: bool = True
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """Computes the branch up to, not including, its output projection.

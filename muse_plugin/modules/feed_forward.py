@@ -15,15 +15,18 @@ from muse_plugin.ops.dropout import dropout
 class FeedForward(Branch):
     """Feed-forward branch.
 
-    Source: arXiv:1911.09483, section 2 (position-wise feed-forward network); ``share_value`` is the ablation of its
-    Table 7, read as: the hidden layer is the activation of the shared values V, of width C, and W_1 disappears.
+    Source: arXiv:1911.09483, section 2 (position-wise feed-forward network); ``reads`` is for the ablation of Table 7
+    in the authors' journal manuscript, "we share the input projection between pointwise FFN and convolution ... we keep
+    the self-attention path unchanged", read as: the hidden layer is the activation of what the convolution reads, of
+    width C, and W_1 disappears.
 
     Args:
         embed_dim: width C.
-        ffn_embed_dim: hidden width F; not used with ``share_value``.
+        ffn_embed_dim: hidden width F; not used with ``reads``.
         activation: applied to the hidden layer.
         activation_dropout: probability in [0, 1) of dropping a hidden unit, training only.
-        share_value: read the values of self-attention and convolution instead of an own projection.
+        reads: name of the slice of another branch to read instead of an own projection: "value" (self-attention) or
+            "conv_value" (a convolution with a projection of its own).
     """
 
     group = "ffn"
@@ -34,16 +37,16 @@ class FeedForward(Branch):
         ffn_embed_dim: int,
         activation: Callable[[Tensor], Tensor],
         activation_dropout: float = 0.0,
-        share_value: bool = False,
+        reads: str | None = None,
     ) -> None:
         super().__init__()
         self.activation = activation
         self.activation_dropout = activation_dropout
-        self.output_size = embed_dim if share_value else ffn_embed_dim
+        self.output_size = ffn_embed_dim if reads is None else embed_dim
         # The gradient of ReLU needs its result only.
         hidden = Projection("ffn_hidden", ffn_embed_dim, transient=activation in (F.relu, torch.relu))
-        if share_value:
-            hidden = Projection("value", embed_dim, noisy=True, cached=True)
+        if reads is not None:
+            hidden = Projection(reads, embed_dim, noisy=True, cached=True)
         self.projections = (hidden,)
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:

@@ -44,6 +44,8 @@ class ParallelLayer(InferenceForm):
         input_dropout: probability in [0, 1) of dropping a channel of the input, for slices marked noisy only (the
             published model: self-attention and convolution).
         normalize_before: layer norm on the input of the branches instead of on the sum.
+        input_init: if given, A of the input projection's first bound sqrt(6 / ((1 + A) C)).
+        output_init: if given, A of the output projection's, sqrt(6 / ((1 + A) columns)).
 
     Raises:
         ValueError: if no branch reads the input projection, or if two ask for slices of one name and different kinds.
@@ -61,6 +63,8 @@ class ParallelLayer(InferenceForm):
         branch_dropout: float = 0.0,
         input_dropout: float = 0.0,
         normalize_before: bool = False,
+        input_init: float | None = None,
+        output_init: float | None = None,
     ) -> None:
         super().__init__()
         if not any(branch.projections for branch in branches.values()):
@@ -72,6 +76,7 @@ class ParallelLayer(InferenceForm):
         self.branch_dropout = branch_dropout
         self.input_dropout = input_dropout
         self.normalize_before = normalize_before
+        self.input_init, self.output_init = input_init, output_init
         self.branches = nn.ModuleDict(dict(branches))
         self.projections = _collect(self._branches())
         self.groups = list(dict.fromkeys(branch.group for branch in self._branches()))
@@ -111,15 +116,24 @@ class ParallelLayer(InferenceForm):
 
         Input slices: uniform(+-1/sqrt(C)), which is PyTorch's default for a linear layer. A bound of sqrt(6/C) for
         W^Q, W^K, W^V, as in the program's first upload, makes training diverge.
+
+        With ``input_init`` and ``output_init`` the bounds are those of the authors' speed model (arXiv:1911.09483,
+        Table 3; ``--bm_in_a``, ``--bm_out_a`` of their command): Kaiming's for a leaky ReLU of slope sqrt(A). There
+        the output columns of all branches but cross-attention are one matrix, and biases start in PyTorch's range.
         """
-        bound = 1.0 / math.sqrt(self.embed_dim)
+        bound = 1.0 / math.sqrt(self.embed_dim) if self.input_init is None else _bound(self.input_init, self.embed_dim)
         nn.init.uniform_(self.in_proj_weight, -bound, bound)
         nn.init.zeros_(self.in_proj_bias)
         nn.init.zeros_(self.out_proj_bias)
         gains = {branch.group: branch.output_gain for branch in self._branches()}
+        apart = {branch.group for branch in self._branches() if not branch.joined_output}
+        sizes = dict(zip(self.groups, self.group_sizes, strict=True))
+        joined = sum(size for group, size in sizes.items() if group not in apart)
         with torch.no_grad():
-            for group, size, columns in zip(self.groups, self.group_sizes, self._output_slices(), strict=True):
-                bound = gains[group] / math.sqrt(size)
+            for group, columns in zip(self.groups, self._output_slices(), strict=True):
+                bound = gains[group] / math.sqrt(sizes[group])
+                if self.output_init is not None:
+                    bound = _bound(self.output_init, sizes[group] if group in apart else joined)
                 columns.uniform_(-bound, bound)
 
     def forward(self, x: Tensor, context: LayerContext) -> Tensor:
@@ -271,6 +285,10 @@ class _PackedProjections:
             parts = torch.split(history, [self.sizes[name] for name in self.cached], dim=-1)
             projected.update(zip(self.cached, parts, strict=True))
         return projected
+
+
+def _bound(a: float, inputs: int) -> float:
+    return math.sqrt(6.0 / ((1.0 + a) * inputs))
 
 
 def _join(parts: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:

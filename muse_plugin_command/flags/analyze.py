@@ -115,7 +115,8 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=Path,
         metavar="FILE_OR_DIR",
-        help="logs of fairseq-train (--log-format simple or json), or folders of its --tensorboard-logdir; one per run",
+        help="logs of fairseq-train (--log-format simple or json), or folders of its --tensorboard-logdir; one per run "
+        "(a recipe's published_validation.tsv draws the authors' validation as well)",
     )
     parser.add_argument(
         "--logs", dest="more_logs", nargs="+", type=Path, default=[], metavar="FILE_OR_DIR", help="the same"

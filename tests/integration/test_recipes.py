@@ -119,6 +119,8 @@ def make_wmt_en_fr(folder):
     members = {
         "dev/newstest2014-fren-src.fr.sgm": segments(test["fr"]),
         "dev/newstest2014-fren-ref.en.sgm": segments(test["en"]),
+        **{f"dev/newstest2012.{lang}": lines[:7] for lang, lines in test.items()},
+        **{f"dev/newstest2013.{lang}": lines[7:12] for lang, lines in test.items()},
     }
     make_tar(folder / "dev.tgz", members)
 
@@ -189,6 +191,53 @@ def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make,
     again = run_trial(recipe, "train", raw_dir, work_dir, **settings)
     assert again.returncode == 0
     assert "done before" in again.stdout
+
+
+def test_an_ablation_trains_rows_and_tabulates_them(tmp_path, raw_dir):
+    make_multi30k(raw_dir)
+    work_dir = tmp_path / "work"
+    settings = {"RECIPE": "multi30k", "ROWS": "muse dynamicconv", "SEEDS": "2", "TRIAL": "1"}
+    environment = recipe_environment(WORK_DIR=str(work_dir), RAW_DIR=str(raw_dir), **settings)
+    command = ["bash", str(EXAMPLES / "recipe" / "ablation.sh"), "--dropout", "0.2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = (work_dir / "ablation.md").read_text(encoding="utf-8")
+    assert done.stdout.endswith(table)
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == settings["ROWS"].split()
+    assert "35.7 (-0.6)" in table
+    for row in settings["ROWS"].split():
+        command = (work_dir / f"en-de-{row}-seed2" / "train-command.txt").read_text(encoding="utf-8")
+        assert "--dropout 0.2" in command
+        assert str(work_dir / "en-de" / "bin") in command  # one preparation for all
+    assert (work_dir / "en-de" / "times.tsv").read_text(encoding="utf-8").count("binarise") == 1
+
+
+def read_lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_data_of_the_papers_text_can_be_chosen(tmp_path, raw_dir):
+    prepared = {}
+    for recipe, make, settings in (
+        ("iwslt15_en_vi", make_iwslt15, {"SUBWORDS": "none"}),
+        ("wmt14_en_fr", make_wmt_en_fr, {"VALID": "newstest"}),
+        ("iwslt14_de_en", make_iwslt14, {"MERGES": "320", "DICTIONARY": "joined"}),
+    ):
+        make(raw_dir)
+        prepared[recipe] = tmp_path / recipe / "data"
+        run_trials(recipe, raw_dir, tmp_path / recipe, ("prepare",), **settings)
+    words = prepared["iwslt15_en_vi"]
+    assert "subwords=none" in read_lines(words / "settings.txt")
+    for lang in ("en", "vi"):
+        known = {line.split()[0] for line in read_lines(words / "bin" / f"dict.{lang}.txt")}
+        text = {word for line in read_lines(words / "text" / f"train.{lang}") for word in line.split()}
+        assert text <= known
+    news = prepared["wmt14_en_fr"]
+    assert len(read_lines(news / "text" / "valid.fr")) == 12
+    assert read_lines(news / "text" / "train.fr") == read_lines(news / "tokenized" / "all.fr")
+    joined = prepared["iwslt14_de_en"]
+    assert read_lines(joined / "bin" / "dict.de.txt") == read_lines(joined / "bin" / "dict.en.txt")
+    assert "dictionary=joined" in read_lines(joined / "settings.txt")
 
 
 def test_both_directions_first_then_one(tmp_path, raw_dir):
@@ -303,7 +352,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
         (
             "train",
             {"MODEL": "lstm"},
-            "MODEL must be one of muse muse_simple transformer plain_transformer, but is 'lstm'.",
+            "MODEL must be one of muse muse_simple transformer plain_transformer dynamicconv, but is 'lstm'.",
         ),
         ("train", {"ATTENTION": "local"}, "ATTENTION must be none, multi-scale, distance or both, but is 'local'."),
         (

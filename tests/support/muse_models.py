@@ -45,6 +45,7 @@ VARIANTS = {
     "conv_heads": both(conv_heads=8),
     "no_gate": {"no_conv_gate": True},
     "ffn_shared": both(ffn_projection="shared"),
+    "ffn_reads_conv": both(conv_projection="separate", ffn_projection="conv"),
     "encoder_ffn_shared": {"encoder_ffn_projection": "shared"},
     "no_ffn": {"encoder_branches": "self_attention,conv", "decoder_branches": "self_attention,conv,cross_attention"},
     "encoder_without_conv": {"encoder_branches": "self_attention,ffn"},

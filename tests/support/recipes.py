@@ -69,6 +69,20 @@ def read_calls(folder: Path) -> list[list[str]]:
     return [text.split("\n") for text in (folder / "arguments").read_text(encoding="utf-8").split("\n\n")[:-1]]
 
 
+def read_settings(folder: Path, recipe: str, *arguments: str, **settings: str) -> Namespace:
+    """Runs train.sh with a fairseq-train that only writes down its arguments; returns them as fairseq reads them."""
+    for name in ("data", "en-de"):  # what prepare.sh leaves behind
+        for part in ("bin", "bin-both", "bin-joined"):
+            (folder / "work" / name / part).mkdir(parents=True)
+        for step in ("binarise", "binarise-both"):
+            (folder / "work" / name / f".{step}.done").touch()
+    programs, settings = {"fairseq-train": WRITE_DOWN}, {"NUM_GPUS": "1", **settings}
+    done = run_written_down(folder, recipe, "train", *arguments, programs=programs, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (words,) = read_calls(folder)
+    return parse_training(words)
+
+
 def parse_training(words: list[str]) -> Namespace:
     """The arguments as fairseq-train understands them; the plugin is imported already."""
     at = words.index("--user-dir")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq.logging.progress_bar import JsonProgressBar, SimpleProgressBar
+from support.helpers import REPOSITORY
 
 from muse_plugin.analysis import analyze_training
 from muse_plugin.analysis.analyze_training import name_runs
@@ -47,6 +48,23 @@ def write_log(path, kind, has_prefix=True, inner=INNER):
         logger.propagate = propagates
         handler.close()
     return path
+
+
+@pytest.mark.parametrize(("recipe", "count"), [("iwslt14_de_en", 71), ("wmt14_en_fr", 35)])
+def test_the_published_validation_of_a_recipe_is_a_run(tmp_path, recipe, count):
+    path = REPOSITORY / "examples" / recipe / "published_validation.tsv"
+    rows = read_run(path, "authors")
+    assert {row.part for row in rows} == {"valid"}
+    perplexities = {row.updates: row.value for row in rows if row.measure == "perplexity"}
+    assert len(perplexities) == count
+    if recipe == "iwslt14_de_en":
+        assert [perplexities[updates] for updates in (281, 563, 846, 1129)] == [442.89, 201.65, 120.03, 68.68]
+        assert min(perplexities.values()) == 4.66
+    log, output = write_log(tmp_path / "own.log", "simple"), tmp_path / "out"
+    words = ["analyze", "training", str(log), str(path), "--names", "own", "authors", "--output", str(output)]
+    assert cli.main(words) == 0
+    drawn = json.loads((output / "numbers.json").read_text())["results"]["training"]["rows"]
+    assert {row[0] for row in drawn} == {"own", "authors"}
 
 
 def expect(name, inner=INNER):

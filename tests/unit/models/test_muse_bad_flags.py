@@ -144,6 +144,32 @@ def test_build_raises_error_when_a_dropout_is_no_probability_below_one(name, rat
     assert sentence == f"--{name.replace('_', '-')} must lie in [0, 1), but got {rate}."
 
 
+@pytest.mark.parametrize("name", ["input_init", "output_init"])
+@pytest.mark.parametrize("value", [-1.0, float("inf"), float("nan")])
+def test_build_raises_error_when_an_initialisation_is_no_number_from_0_on(name, value):
+    flag = f"--{name.replace('_', '-')}"
+    assert faults_of(**{name: value}) == [f"{flag} must be a number of at least 0, but got {value}."]
+
+
+@pytest.mark.parametrize(
+    ("side", "flags"),
+    [
+        ("encoder", {}),
+        ("decoder", {}),
+        ("encoder", {"encoder_conv_projection": "separate", "encoder_branches": "self_attention,ffn"}),
+        ("encoder", {"encoder_conv_projection": "separate", "encoder_branches": "self_attention,conv/ffn"}),
+    ],
+)
+def test_build_raises_error_when_there_is_no_projection_of_a_convolution_to_read(side, flags):
+    (sentence,) = faults_of(**{f"{side}_ffn_projection": "conv", **flags})
+    assert sentence.startswith(f"--{side}-ffn-projection conv reads the separate projection of a convolution")
+    assert sentence.endswith(
+        f"but got --{side}-conv-projection {'separate' if flags else 'shared'} and --{side}-branches "
+        f"{flags.get('encoder_branches', 'self_attention,conv,' + 'cross_attention,' * (side == 'decoder') + 'ffn')}; "
+        f"add --{side}-conv-projection separate and the branch conv, or use shared."
+    )
+
+
 def test_build_raises_error_for_an_unknown_choice_and_lists_the_known_ones():
     assert faults_of(decoder_conv_type="causal") == [
         "--decoder-conv-type must be one of dynamic, lightweight, depthwise, standard, but got 'causal'."

@@ -1,5 +1,6 @@
-"""Named sizes: registration, exact parameter counts, flags over presets, every row of the paper's ablation tables."""
+"""Named sizes: registration, exact parameter counts, flags over presets."""
 
+import math
 import pickle
 from argparse import Namespace
 from dataclasses import fields
@@ -108,10 +109,10 @@ def configure(*words):
     return convert_namespace_to_omegaconf(parse(*words))
 
 
-def build(config, symbols=IWSLT):
-    """A model without memory for its parameters."""
+def build(config, symbols=IWSLT, device="meta"):
+    """A model, without memory for its parameters unless a device is given."""
     source, target = dictionary(symbols[0]), dictionary(symbols[-1])
-    with torch.device("meta"):
+    with torch.device(device):
         return build_model(config, SimpleNamespace(source_dictionary=source, target_dictionary=target))
 
 
@@ -233,6 +234,18 @@ def test_six_layers_have_the_size_of_the_transformer_they_are_compared_with():
     assert count(build(parse("--arch", "muse_simple_6l"))) == 42_864_640 - 6 * 3 * 2 * 512
 
 
+def test_six_layers_start_as_the_authors_speed_model():
+    bounds = {
+        "muse_simple_6l": (math.sqrt(1.5 / 512), 2.0 / 32),
+        "muse_simple_base": (1 / math.sqrt(384), 1 / math.sqrt(128)),
+    }
+    for name, (bound_in, bound_out) in bounds.items():
+        words = f"--arch {name} --encoder-layers 1 --decoder-layers 1"
+        (layer,) = build(parse(*words.split()), (99, 99), "cpu").encoder.layers
+        assert 0.95 * bound_in < layer.in_proj_weight.abs().max() <= bound_in
+        assert 0.95 * bound_out < layer.out_proj_weight.abs().max() <= bound_out
+
+
 @pytest.mark.parametrize("name", ["muse_iwslt_de_en", "muse_simple_wmt_en_de"])
 def test_flags_given_by_the_user_win_over_the_preset(name):
     words = "--dropout 0.25 --encoder-layers 3 --decoder-ffn-embed-dim 100 --attention-dropout 0.05 --input-dropout 0"
@@ -329,54 +342,12 @@ def test_hydra_flags_win_over_the_preset():
     assert model.decoder.layers[0].branches["conv"].kernel_sizes == (3, 15)
 
 
-# ---- every row of the paper's tables is one command line ----------------------------------------------------------
+# ---- what flags change (the rows of the paper's tables: tests/unit/recipes/test_rows.py) ---------------------------
 
-D, FFN, HEADS, LAYERS = 384, 768, 4, 12
+D, HEADS, LAYERS = 384, 4, 12
 SIMPLE = 43_991_040 - 12 * 2 * 384
-BOTH = "--arch muse_iwslt_de_en --encoder-kernel-sizes {k} --decoder-kernel-sizes {k}"
-SEPARATE = BOTH + " --encoder-conv-projection separate --decoder-conv-projection separate"
-STANDARD = SEPARATE + " --encoder-conv-type standard --decoder-conv-type standard"
-GROWING = "[[3],[3],[3],[7],[7],[7],[15],[15],[15],[31],[31],[31]]"
-NO_FFN = "--arch muse_simple_iwslt_de_en --encoder-branches self_attention"
-FFN_SHARED = (
-    "--arch muse_iwslt_de_en --encoder-ffn-projection shared --encoder-kernel-sizes {k} --decoder-kernel-sizes {k}"
-)
-
-# Parameters that a layer has beyond MUSE-simple: the output matrix's second half, and the kernels.
-OUT = D * D
-FFN_IN, FFN_OUT = D * FFN + FFN, FFN * D + D
-ROWS = {
-    "table 6, MUSE-simple": ("--arch muse_simple_iwslt_de_en", 0),
-    **{
-        f"table 6, separate projection, ordinary convolution {k}": (
-            STANDARD.format(k=k),
-            2 * LAYERS * (OUT + (D * D + D) + D * D * k),
-        )
-        for k in (3, 5, 7)
-    },
-    "table 6, separate projection, dynamic convolution 3": (
-        SEPARATE.format(k=3),
-        2 * LAYERS * (OUT + (D * D + D) + D * HEADS * 3),
-    ),
-    **{
-        f"table 6, shared projection, dynamic convolution {k}": (BOTH.format(k=k), 2 * LAYERS * (OUT + D * HEADS * k))
-        for k in (3, 7, 15, 31)
-    },
-    "table 6, kernels growing over the layers": (
-        BOTH.format(k=GROWING),
-        2 * (LAYERS * OUT + D * HEADS * 3 * (3 + 7 + 15 + 31)),
-    ),
-    "table 6, gated kernels 3 and 15": ("--arch muse_iwslt_de_en", 2 * LAYERS * (OUT + D * HEADS * 18 + 2)),
-    "table 7, no convolution": ("--arch muse_simple_iwslt_de_en", 0),
-    "table 7, no feed-forward": (NO_FFN, -LAYERS * (FFN_IN + FFN_OUT)),
-    **{
-        f"table 7, feed-forward sharing its input projection, convolution {k}": (
-            FFN_SHARED.format(k=k),
-            2 * LAYERS * (OUT + D * HEADS * k) - LAYERS * (FFN_IN + FFN_OUT - (D * D + D)),
-        )
-        for k in (3, 7, 15, 31)
-    },
-    "table 5, MUSE-simple of 12 layers": ("--arch muse_simple_base", 0),
+OUT = D * D  # the output matrix's second half, of a layer with a convolution
+CHANGES = {
     "no gate: results side by side": (
         "--arch muse_iwslt_de_en --no-conv-gate",
         2 * LAYERS * (2 * OUT + D * HEADS * 18),
@@ -397,9 +368,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_row_of_a_table_is_one_command_line(row):
-    words, more = ROWS[row]
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_flag_changes_the_number_of_parameters_as_counted_by_hand(change):
+    words, more = CHANGES[change]
     assert count(build(parse(*words.split()))) == SIMPLE + more
 
 

@@ -22,7 +22,7 @@ def test_own_projection_is_of_the_hidden_width_and_neither_noisy_nor_cached():
 
 
 def test_shared_projection_reads_the_values_and_has_the_width_of_the_model():
-    branch = FeedForward(8, 24, torch.relu, share_value=True)
+    branch = FeedForward(8, 24, torch.relu, reads="value")
     (slice_,) = branch.projections
     assert (slice_.name, slice_.size, slice_.noisy, slice_.cached) == ("value", 8, True, True)
     assert branch.output_size == 8
@@ -30,8 +30,15 @@ def test_shared_projection_reads_the_values_and_has_the_width_of_the_model():
     assert_close(branch({"value": values}, LayerContext(length=5)), values.relu(), atol=0, rtol=0)
 
 
+def test_it_reads_the_projection_of_a_convolution_by_name():
+    branch = FeedForward(8, 24, torch.relu, reads="conv_value")
+    values = torch.randn(2, 5, 8)
+    both = {"value": torch.randn(2, 5, 8), "conv_value": values}
+    assert_close(branch(both, LayerContext(length=5)), values.relu(), atol=0, rtol=0)
+
+
 def test_shared_projection_with_history_returns_the_new_positions_only():
-    branch = FeedForward(8, 24, torch.relu, share_value=True)
+    branch = FeedForward(8, 24, torch.relu, reads="value")
     values = torch.randn(2, 5, 8)
     assert_close(branch({"value": values}, LayerContext(length=2)), values[:, 3:].relu(), atol=0, rtol=0)
 

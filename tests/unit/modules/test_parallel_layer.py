@@ -140,6 +140,22 @@ def test_output_of_attention_alone_starts_within_the_bound_for_its_own_width():
     assert 0.95 * bound < columns["self_attention"].abs().max() <= bound
 
 
+def test_bounds_of_the_speed_model_are_those_of_the_authors_command():
+    width, hidden = 256, 512
+    for a_in, a_out in ((3.0, 0.0), (5.0, 1.0)):
+        layer = ParallelLayer(width, make_branches(width=width, hidden=hidden), input_init=a_in, output_init=a_out)
+        matrices, columns = cut_slices(layer)
+        bound = math.sqrt(6 / ((1 + a_in) * width))
+        for name, (weight, bias) in matrices.items():
+            assert 0.95 * bound < weight.abs().max() <= bound, name
+            assert (bias == 0).all()
+        joined = 2 * width + hidden  # attention, convolution and feed-forward are one matrix there
+        bounds = dict.fromkeys(("self_attention", "conv", "ffn"), math.sqrt(6 / ((1 + a_out) * joined)))
+        bounds["cross_attention"] = math.sqrt(6 / ((1 + a_out) * width))
+        for name, bound in bounds.items():
+            assert 0.95 * bound < columns[name].abs().max() <= bound, name
+
+
 NOISE = [{"branch_dropout": 0.5}, {"input_dropout": 0.5}, {"branch_dropout": 0.5, "input_dropout": 0.5}]
 
 

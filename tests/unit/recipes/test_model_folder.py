@@ -49,7 +49,7 @@ def more_lines(recipe, lang):
 def save(tmp_path):
     """Runs ``save_model`` with the settings of a recipe; returns the flags of the text, the folder and the output."""
 
-    def save_model(recipe, codes=CODES):
+    def save_model(recipe, codes=CODES, **settings):
         (tmp_path / "bpe.codes").write_text(codes, encoding="utf-8")
         source, target = LANGUAGES.get(recipe, ["de", "en"])
         for name in (f"dict.{source}.txt", f"dict.{target}.txt", "checkpoint_avg.pt"):
@@ -59,8 +59,8 @@ def save(tmp_path):
             printf '%s ' "${{text_flags[@]+"${{text_flags[@]}}"}}"
             save_model '{tmp_path}' '{tmp_path}/checkpoint_avg.pt' '{tmp_path}' '{tmp_path}' {source} {target} 3>&2"""
         done = subprocess.run(
-            ["bash", "-c", program], env=recipe_environment(WORK_DIR=str(tmp_path)), capture_output=True, text=True,
-            timeout=120, check=False,
+            ["bash", "-c", program], env=recipe_environment(WORK_DIR=str(tmp_path), **settings), capture_output=True,
+            text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return set(done.stdout.split()), tmp_path / "model", done.stderr
@@ -100,6 +100,14 @@ def test_the_words_of_multi30k_are_those_that_its_pipeline_makes(lang, save):
     detokenizer = MosesDetokenizer(lang=lang)
     for line in path.read_text(encoding="utf-8").splitlines():
         assert " ".join(words_of(detokenizer.detokenize(line.split()).capitalize())) == line
+
+
+def test_the_words_of_text_without_subwords_are_its_tokens(save):
+    _, folder, _ = save("iwslt15_en_vi", SUBWORDS="none")
+    assert not (folder / "bpe.codes").exists()
+    pipeline = TextPipeline.load(folder)
+    assert pipeline.encode_source("It 's 5 % of it") == "It 's 5 % of it"
+    assert pipeline.decode("Hôm nay") == "Hôm nay"
 
 
 def test_codes_of_an_old_version_give_a_warning_and_no_folder(save):

@@ -58,7 +58,9 @@ def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), **
     assert trained.returncode == 0, trained.stderr
     (train,) = work.glob("*/.train.done")
     averaged = settings.get("AVERAGED", "3" if settings.get("PROFILE") == "cpu" else "10")
-    lines = [] if recipe == "wmt14_en_fr" else [f"averaged={averaged}"]
+    lines = [f"averaged={averaged}"]
+    if recipe == "wmt14_en_fr":
+        lines = ["checkpoint=last"] if settings.get("CHECKPOINT") == "last" else []
     (train.parent / "evaluation.txt").write_text("\n".join([*lines, "flags="]) + "\n")
     tests = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco", settings.get("SUBSET", "test"))
     for step in ("average", "model", "generate", *(f"generate-{name}" for name in tests)):
@@ -78,6 +80,22 @@ def test_the_default_settings_are_the_published_ones(tmp_path, recipe, model):
     assert ("compound_split_bleu" in flags) == (recipe == "wmt14_en_de")
 
 
+def test_a_row_is_judged_by_its_own_published_score(tmp_path):
+    row = "separate_depthconv_3"
+    printed, flags = evaluate(tmp_path / "iwslt14", "iwslt14_de_en", "muse", ROW=row)
+    assert f"iwslt14_de_en, {row}: published: 34.9\n" in printed
+    assert "published=34.9" in flags
+    assert f"row={row}" in flags
+    assert flags[flags.index("--expect") + 1 :][:2] == ["34.3", "35.3"]
+    for folder, recipe, model, settings in (
+        ("multi30k", "multi30k", "muse", {"ROW": row}),  # published for IWSLT14
+        ("usual", "iwslt14_de_en", "transformer_usual", {}),
+    ):
+        printed, flags = evaluate(tmp_path / folder, recipe, model, **settings)
+        assert "nothing is published to compare with" in printed
+        assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
 @pytest.mark.parametrize(
     ("recipe", "settings", "words", "changes"),
     [
@@ -94,6 +112,15 @@ def test_another_setting_has_no_published_score_and_no_verdict(tmp_path, recipe,
     printed, flags = evaluate(tmp_path, recipe, "muse", words.get("prepare", ()), words.get("train", ()), **settings)
     assert f"not the published setting, so no score to compare with: {', '.join(changes)}\n" in printed
     assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
+def test_settings_of_the_papers_text_are_judged_as_well(tmp_path):
+    printed, flags = evaluate(tmp_path / "en_vi", "iwslt15_en_vi", "muse", SUBWORDS="none")
+    assert "published: 31.3\n" in printed
+    assert flags[flags.index("--post-process") + 1] == "none"
+    printed, flags = evaluate(tmp_path / "en_fr", "wmt14_en_fr", "muse", CHECKPOINT="last", VALID="newstest")
+    assert "published: 43.5\n" in printed
+    assert "checkpoint=last" in flags
 
 
 def test_the_validation_set_has_no_published_score(tmp_path):

@@ -79,7 +79,7 @@ def test_text_is_cut_into_pieces_learnt_on_training_text_alone(run, tmp_path):
 def test_wrong_subwords_are_named(run):
     done = run("true", SUBWORDS="wordpiece")
     assert done.returncode == 2
-    assert "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but" in done.stderr
+    assert "SUBWORDS must be bpe, none, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but" in done.stderr
     assert "JOINT must be 0 or 1, but is 'no'" in run("true", JOINT="no").stderr
 
 

@@ -117,6 +117,34 @@ def test_a_setting_may_have_several_values_and_many_choices(tmp_path):
     assert check(tmp_path, "TEST=a|b|c", TEST="d") == "test: error: TEST must be a, b or c, but is 'd'."
 
 
+@pytest.mark.parametrize(
+    ("recipe", "settings", "sentence"),
+    [
+        (
+            "iwslt14_de_en",
+            {"KEEP": "20", "AVERAGED": "25"},
+            "AVERAGED must be at most KEEP, but is 25, and KEEP is 20;",
+        ),
+        (
+            "multi30k",
+            {"SUBWORDS": "none"},
+            "SUBWORDS=none is for iwslt15_en_vi, whose paper has dictionaries of words;",
+        ),
+        ("iwslt15_en_vi", {"SUBWORDS": "none", "MERGES": "99"}, "SUBWORDS=none has no subwords, but MERGES, JOINT or "),
+        (
+            "iwslt14_de_en",
+            {"DICTIONARY": "joined", "JOINT": "0"},
+            "DICTIONARY=joined needs joint subwords, but JOINT is 0;",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(tmp_path, recipe, settings, sentence):
+    done = run_script(tmp_path, f"{recipe}/prepare.sh", SKIP_SETUP="1", **settings)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{recipe}: error: {sentence}")
+    assert not list(tmp_path.rglob("settings.txt"))
+
+
 @pytest.mark.parametrize("recipe", ["multi30k", "snli"])
 def test_more_gpus_than_there_are_are_refused(tmp_path, recipe):
     (tmp_path / "work/en-de").mkdir(parents=True)

@@ -8,7 +8,7 @@ import torch
 from fairseq import optim
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
-from support.recipes import WRITE_DOWN, parse_training, read_calls, run_written_down
+from support.recipes import read_settings
 from support.reference import make_dictionary
 from torch import nn
 
@@ -17,20 +17,6 @@ from muse_plugin.models.presets import PRESETS
 
 RECIPES = ("multi30k", "iwslt14_de_en", "iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr", "tatoeba_de_en")
 MODELS = ("muse", "muse_simple", "transformer")
-
-
-def read_settings(folder, recipe, *arguments, **settings):
-    """Runs train.sh with a fairseq-train that only writes down its arguments; returns them as fairseq reads them."""
-    for name in ("data", "en-de"):  # what prepare.sh leaves behind
-        for part in ("bin", "bin-both", "bin-joined"):
-            (folder / "work" / name / part).mkdir(parents=True)
-        for step in ("binarise", "binarise-both"):
-            (folder / "work" / name / f".{step}.done").touch()
-    programs, settings = {"fairseq-train": WRITE_DOWN}, {"NUM_GPUS": "1", **settings}
-    done = run_written_down(folder, recipe, "train", *arguments, programs=programs, **settings)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (words,) = read_calls(folder)
-    return parse_training(words)
 
 
 def make_rates(args):
@@ -77,6 +63,12 @@ def test_regularisers_are_what_their_variables_say(tmp_path, recipe):
         assert args.bpe_codes.endswith("/bpe.codes")
 
 
+@pytest.mark.parametrize("recipe", ["iwslt14_de_en", "iwslt15_en_vi", "multi30k", "tatoeba_de_en"])
+def test_more_checkpoints_stay_on_request(tmp_path, recipe):
+    assert read_settings(tmp_path / "usual", recipe).keep_last_epochs == 10
+    assert read_settings(tmp_path / "more", recipe, KEEP="30", AVERAGED="25").keep_last_epochs == 30
+
+
 def test_arguments_come_last_and_win(tmp_path):
     args = read_settings(tmp_path, "iwslt14_de_en", "--dropout", "0.25", "--max-epoch", "3")
     assert (args.dropout, args.max_epoch) == (0.25, 3)
@@ -94,6 +86,16 @@ def test_iwslt14_is_the_published_setting(tmp_path):
     assert rate(1) == pytest.approx(1e-7)
     assert rate(4001) == pytest.approx(1e-3)
     assert rate(16001) == pytest.approx(1e-3 / 2)
+
+
+@pytest.mark.parametrize(("recipe", "dropout"), [("iwslt14_de_en", 0.4), ("iwslt15_en_vi", 0.3)])
+def test_the_transformer_of_iwslt_has_the_settings_of_muse_and_the_usual_ones_by_name(tmp_path, recipe, dropout):
+    paper = read_settings(tmp_path / "paper", recipe, MODEL="transformer")
+    assert (paper.lr, paper.dropout, paper.clip_norm, paper.warmup_updates) == ([0.001], dropout, 25, 4000)
+    usual = read_settings(tmp_path / "usual", recipe, MODEL="transformer_usual")
+    assert usual.arch == paper.arch == "transformer_iwslt_de_en"
+    assert (usual.lr, usual.dropout, usual.clip_norm, usual.warmup_updates) == ([0.0005], 0.3, 0, 4000)
+    assert usual.save_dir != paper.save_dir
 
 
 @pytest.mark.parametrize(

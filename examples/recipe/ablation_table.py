@@ -1,0 +1,125 @@
+"""Puts the scores of rows next to the published ones: ``python ablation_table.py muse=RUN muse=RUN2 no_ffn=RUN3``.
+
+Called by ablation.sh. A row of the table is a row of ``rows.tsv``, with mean and deviation over its runs, and the
+difference to MUSE, published and measured.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+# By its file: a package of that name may be installed.
+_SPEC = spec_from_file_location("recipe_tabulate", Path(__file__).with_name("tabulate.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+tabulate = module_from_spec(_SPEC)
+_SPEC.loader.exec_module(tabulate)
+
+ROWS = Path(__file__).with_name("rows.tsv")
+REFERENCE = "muse"
+
+
+class Row(NamedTuple):
+    """A line of ``rows.tsv``; all as it stands there."""
+
+    row: str
+    tables: str
+    model: str
+    flags: str
+    iwslt14_de_en: str
+    multi30k: str
+    published: str
+    low: str
+    high: str
+    parameters: str
+    what: str
+
+
+def read_rows(path: Path = ROWS) -> dict[str, Row]:
+    """The rows by name.
+
+    Raises:
+        ValueError: if a line does not have as many columns as the first, or the first other names.
+    """
+    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    if tuple(lines[0]) != Row._fields or {len(line) for line in lines} != {len(Row._fields)}:
+        raise ValueError(f"{path} must have the columns {', '.join(Row._fields)}, separated by tabs, in every line.")
+    return {line[0]: Row(*line) for line in lines[1:]}
+
+
+def read_runs(runs: list[str]) -> dict[str, list[Any]]:
+    """The results of ROW=FOLDER, each as ``tabulate.Result``, by row, in order.
+
+    Raises:
+        ValueError: if a folder has no results or they cannot be read.
+    """
+    found: dict[str, list[Any]] = defaultdict(list)
+    for name, _, folder in (run.partition("=") for run in runs):
+        paths = sorted(Path(folder).glob("results/*.json")) or [*Path(folder).glob("results.json")]
+        if not paths:
+            raise ValueError(f"a run must have results.json or results/*.json, but {folder} has none; run evaluate.sh.")
+        found[name] += [tabulate.read_result(path) for path in paths]
+    return found
+
+
+def _differ(score: float, reference: float | None, decimals: int) -> str:
+    return "" if reference is None else f" ({score - reference:+.{decimals}f})"
+
+
+def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str) -> str:
+    """The Markdown table, tokenised BLEU, and a line on what it may not say."""
+    tests = list(dict.fromkeys(result.test_set for several in results.values() for result in several))
+
+    def scores_of(name: str, test: str) -> list[float]:
+        chosen = [result for result in results.get(name, []) if result.test_set == test]
+        return [result.record["scores"]["tokenized_bleu"]["mean"] for result in chosen]
+
+    header = ["row", "what it is", "table", "published (IWSLT14)", *(f"{test}, measured" for test in tests), "seeds"]
+    lines = ["| " + " | ".join(header) + " |", "|---|---|---|" + "--:|" * (len(tests) + 1) + "---|"]
+    others = False
+    for name, several in results.items():
+        row = rows[name]
+        published = float(row.published)
+        against = None if name == REFERENCE else float(rows[REFERENCE].published)
+        cells = [f"`{name}`", row.what, row.tables.replace(" ", ", "), row.published + _differ(published, against, 1)]
+        for test in tests:
+            values, base = scores_of(name, test), scores_of(REFERENCE, test)
+            own = _differ(mean(values), mean(base) if base and name != REFERENCE else None, 2) if values else ""
+            changed = recipe == "iwslt14_de_en" and any(r.published is None for r in several if r.test_set == test)
+            others = others or changed
+            cells.append((tabulate.format_values(values, "tokenized_bleu") if values else "") + own + " *" * changed)
+        seeds = ", ".join(sorted({result.seed for result in several}))
+        lines.append("| " + " | ".join([*cells, seeds]) + " |")
+    lines += ["", "Tokenised BLEU, mean and deviation over seeds; in brackets the difference to MUSE."]
+    if others:
+        lines.append("\\* not the published setting: compare the differences only.")
+    if recipe != "iwslt14_de_en":
+        lines.append("Other data and sizes than the published ones: compare the differences only.")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="+", metavar="ROW=FOLDER", help="a row and the folder of one of its runs")
+    parser.add_argument("--recipe", default="iwslt14_de_en", help="whose runs they are (default: iwslt14_de_en)")
+    parser.add_argument("--output", type=Path, help="also write the table there")
+    args = parser.parse_args()
+    try:
+        table = make_table(read_rows(), read_runs(args.runs), args.recipe)
+    except (OSError, ValueError) as error:
+        print(f"ablation_table: error: {error}", file=sys.stderr)
+        return 2
+    print(table, end="")
+    if args.output is not None:
+        part = args.output.with_name(args.output.name + ".part")
+        part.write_text(table, encoding="utf-8")
+        part.replace(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
