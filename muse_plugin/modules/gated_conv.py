@@ -141,7 +141,7 @@ class _HeadConv(GatedConv):
             gate=gate,
             normalize=self.has_logits,
             key_padding_mask=mask,
-            dropout=self.weight_dropout if self.training else 0.0,
+            dropout=self.weight_dropout if self.drops else 0.0,
             backend=self.backend,
         )
         return merge_heads(out)
@@ -277,7 +277,7 @@ class StaticConv(GatedConv):
         values = projected[self.projections[0].name]
         if self.mask_padding and context.key_padding_mask is not None:
             values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
-        kernels = [F.dropout(kernel, self.weight_dropout, self.training) for kernel in self.kernel_weights]
+        kernels = [F.dropout(kernel, self.weight_dropout, self.drops) for kernel in self.kernel_weights]
         if self.gate is not None:
             kernels = [self.merge(kernels)]
         results = [self.convolve(values, kernel, context.length) for kernel in kernels]

@@ -29,4 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most source tokens translated at once, padding included (default: 4000)",
     )
     parser.add_argument("--batch-size", type=int, default=64, help="most sentences translated at once (default: 64)")
+    parser.add_argument(
+        "--constraints",
+        nargs="?",
+        choices=("ordered", "unordered"),
+        const="ordered",
+        help="phrases that must occur in a translation stand behind its line, each after a tab; in their order "
+        "(default), or unordered: in any",
+    )
     parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
