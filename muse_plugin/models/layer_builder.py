@@ -61,6 +61,7 @@ class BranchOptions:
         conv_heads: kernels per position; None for as many as there are attention heads.
         conv_shares_value: see ``GatedConv``, as are ``conv_gate`` (``use_gate``) and ``conv_masks_padding``.
         linear_backend: of ``PackedLinear``, in the inference form.
+        conv_backend: of dynamic and lightweight convolutions, see ``ops/dynamic_conv.py``.
     """
 
     embed_dim: int
@@ -82,6 +83,7 @@ class BranchOptions:
     conv_gate: bool = True
     conv_masks_padding: bool = True
     linear_backend: str = "auto"
+    conv_backend: str = "auto"
 
     @property
     def kernels(self) -> int:
@@ -108,12 +110,16 @@ def _conv(own: BranchOptions, plan: LayerPlan) -> Branch:
     if own.conv_type in ("depthwise", "standard"):
         return StaticConv(own.embed_dim, plan.kernel_sizes, depthwise=own.conv_type == "depthwise", **own.for_conv)
     head_conv = DynamicConv if own.conv_type == "dynamic" else LightweightConv
-    return head_conv(own.embed_dim, own.kernels, plan.kernel_sizes, **own.for_conv)
+    conv = head_conv(own.embed_dim, own.kernels, plan.kernel_sizes, **own.for_conv)
+    conv.backend = own.conv_backend
+    return conv
 
 
 def _long_short_range(own: BranchOptions, plan: LayerPlan) -> Branch:
     sizes = own.embed_dim, own.attention_heads, own.kernels, plan.kernel_sizes
-    return LongShortRange(*sizes, own.attention_dropout, plan.build_bias(), **own.for_conv)
+    branch = LongShortRange(*sizes, own.attention_dropout, plan.build_bias(), **own.for_conv)
+    branch.conv.backend = own.conv_backend
+    return branch
 
 
 def _cross_attention(own: BranchOptions, plan: LayerPlan) -> Branch:

@@ -86,6 +86,7 @@ def branch_options(cfg, side: str) -> BranchOptions:
         conv_gate=not cfg.no_conv_gate,
         conv_masks_padding=cfg.conv_padding == "masked",
         linear_backend=linear_backend(cfg),
+        conv_backend=str(cfg.conv_backend),
     )
 
 

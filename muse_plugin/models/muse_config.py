@@ -26,6 +26,8 @@ from muse_plugin.models.attention_bias_flags import (
 from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.modules.gated_conv import check_kernel_sizes
+from muse_plugin.ops.dynamic_conv import BACKENDS
+from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
 
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 _KERNEL_BRANCHES = {"conv", "long_short_range"}
@@ -102,6 +104,12 @@ class DropoutFlags(FairseqDataclass):
     weight_dropout: float = rate(0.1, "probability of dropping a convolution kernel's weight (published: always 0.1)")
 
 
+CONV_BACKEND_HELP = (
+    "what computes dynamic and lightweight convolutions; auto: on a GPU triton where it is installed, then "
+    "fairseq_cuda where scripts/build_lightconv.sh has built it, then band or reference (the order was not measured on "
+    "a GPU); on a CPU taps or band. In evaluation, auto takes the place of one that cannot run there; for a trained "
+    "model: --model-overrides \"{'model': {'conv_backend': 'triton'}}\""
+)
 _MERGED_EMBEDDINGS = (
     "fairseq merges the dictionaries when the data are binarised already, so that target words would get vectors of "
     "other words"
@@ -124,6 +132,7 @@ class MuseConfig(
         "sentence's result depends on its batch",
     )
 
+    conv_backend: ChoiceEnum(list(BACKENDS)) = flag("auto", CONV_BACKEND_HELP)
     int8_inference: bool = flag(
         False,
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
@@ -310,6 +319,12 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
             "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, "
             f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or drop the flag."
         )
+    if not faults:
+        faults += find_backend_faults(cfg, {"encoder": "encoder", "decoder": "decoder"})
+    if cfg.compile_layers and str(cfg.conv_backend) == "fairseq_cuda":
+        faults.append(
+            "--compile-layers cannot compile fairseq's kernels, but got --conv-backend fairseq_cuda; drop one of them."
+        )
     faults += _refused_flags(cfg) + fault_of(_find_alignment_layer, cfg)
     heads = cfg.alignment_heads
     if heads is not None and not 1 <= heads <= cfg.decoder_attention_heads:
@@ -319,6 +334,41 @@ def check_config(cfg: Any, source_dictionary: Any = None, target_dictionary: Any
         )
     if faults:
         raise ValueError("\n".join(faults))
+
+
+def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
+    """What ``--conv-backend`` cannot do with the convolutions of a model.
+
+    Args:
+        cfg: flags by their flat names, whose branches and kernel sizes can be read.
+        places: for each side with layers, where its branches stand, see ``branch_names``.
+    """
+    backend = str(cfg.conv_backend)
+    if backend == "auto":
+        return []
+    faults, has_kernels = [], False
+    for side, place in places.items():
+        branches = {name for stage in read_stages(cfg, side, place) for name in stage}
+        if "long_short_range" in branches:
+            is_dynamic = True
+        else:
+            is_dynamic = "conv" in branches and str(getattr(cfg, f"{side}_conv_type", "dynamic")) in CONV_TYPES[:2]
+        if not is_dynamic:
+            continue
+        has_kernels = True
+        layers = read_kernel_sizes(cfg, side)
+        used = {size for sizes in layers for size in (sizes if getattr(cfg, "no_conv_gate", False) else [max(sizes)])}
+        if backend == "fairseq_cuda" and not used <= {*FAIRSEQ_SIZES}:
+            faults.append(
+                f"--conv-backend fairseq_cuda has kernels of {', '.join(map(str, FAIRSEQ_SIZES))} tokens, but got "
+                f"--{side}-kernel-sizes {getattr(cfg, f'{side}_kernel_sizes')}; change one of them."
+            )
+    if not has_kernels:
+        faults.append(
+            f"--conv-backend is for dynamic and lightweight convolutions, but got {backend} for a model without one; "
+            "drop the flag."
+        )
+    return faults
 
 
 def _refused_flags(cfg: Any) -> list[str]:
