@@ -4,8 +4,9 @@
 #
 #   bash scripts/build_lightconv.sh          then: fairseq-train ... --conv-backend fairseq_cuda
 #
-# Needs a CUDA build of PyTorch, a C++ compiler, and NVIDIA's compiler nvcc of the same major version: a CUDA toolkit, or the
-# packages nvidia-cuda-nvcc and nvidia-cuda-cccl. Two jobs take half an hour or so: a kernel for every size, dtype and GPU.
+# Needs a CUDA build of PyTorch, a C++ compiler, and NVIDIA's compiler nvcc of the same major version: a CUDA toolkit or, for
+# CUDA 13, packages (what is missing is named). There is a kernel for every size, dtype and kind of GPU: for two kinds, two
+# loaded cores took 25 minutes.
 #
 # FAIRSEQ_SOURCE=folder            a clone of fairseq (it is not changed); default: fetched from its git repository
 # FAIRSEQ_REPOSITORY=url           another place to fetch from
@@ -59,8 +60,11 @@ found = glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", f"cu{sys
 print(os.path.dirname(os.path.dirname(found[0])) if found else "")
 PYTHON
 )
-  [[ -n "$packages" ]] ||
-    fail "NVIDIA's compiler nvcc is on no path; install a CUDA toolkit $cuda, or: pip install 'nvidia-cuda-nvcc==$cuda.*' 'nvidia-cuda-cccl==$cuda.*'"
+  if [[ -z "$packages" ]]; then
+    packages=" 'nvidia-cuda-nvcc==$cuda.*' 'nvidia-cuda-cccl==$cuda.*' 'nvidia-cuda-crt==$cuda.*' 'nvidia-nvvm==$cuda.*'"
+    ((${cuda%%.*} >= 13)) && packages=", or: pip install$packages" || packages=
+    fail "NVIDIA's compiler nvcc is on no path; install a CUDA toolkit $cuda$packages"
+  fi
   mkdir -p "$work/toolkit/lib64"
   ln -s "$packages/bin" "$packages/include" "$packages/nvvm" "$work/toolkit/"
   for library in "$packages"/lib/*; do
