@@ -251,7 +251,7 @@ def _probe(modules: Sequence[str]) -> None:
                 facts = _import_plugin()
             else:
                 if name in FAIRSEQ_KERNELS:
-                    importlib.import_module("torch")  # whose libraries they need
+                    importlib.import_module(REQUIREMENTS[0].module)  # torch, whose libraries they need
                 module = importlib.import_module(name)
                 version = str(getattr(module, "__version__", ""))
                 facts = _describe_gpu(module) if name == "torch" else {}
