@@ -1,4 +1,4 @@
-"""Dropout that stays on after training, for Monte Carlo dropout: fairseq's ``--retain-dropout``."""
+"""Dropout that stays on after training: Monte Carlo dropout, which fairseq can ask for in generation."""
 
 from __future__ import annotations
 
