@@ -31,5 +31,6 @@ from muse_plugin.tasks import (  # noqa: E402, F401  (likewise)
     mirrored_summation,
     sentence_classification,
     sequence_tagging,
+    text_pipeline_tokenizer,
     translation_with_bpe_dropout,
 )

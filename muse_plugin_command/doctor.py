@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -110,6 +110,8 @@ TRITON = _optional(
     "none yet",
     "torch.compile makes no GPU kernels, and the dynamic convolution has none of its own; nothing on a CPU",
 )
+FAIRSEQ_KERNELS = ("dynamicconv_cuda", "lightconv_cuda")
+KERNELS_SCRIPT = SETUP_SCRIPT.with_name("build_lightconv.sh")
 PLUGIN = "muse_plugin"
 
 
@@ -169,13 +171,14 @@ def examine(prober: Prober, python: Sequence[int] = sys.version_info[:3]) -> lis
     Returns:
         The rows of the table, in the order in which things depend on each other.
     """
-    modules = [requirement.module for requirement in (*REQUIREMENTS, TRITON)] + [PLUGIN]
+    modules = [requirement.module for requirement in (*REQUIREMENTS, TRITON)] + [*FAIRSEQ_KERNELS, PLUGIN]
     findings = prober(modules)
     rows = [_examine_python(".".join(map(str, python)))]
     rows += [_examine_package(requirement, findings[requirement.module]) for requirement in REQUIREMENTS]
     rows += [_examine_extensions(findings[PLUGIN]), _examine_plugin(findings[PLUGIN])]
     rows.append(_examine_gpu(findings["torch"]))
     rows.append(_examine_package(TRITON, findings[TRITON.module]))
+    rows.append(_examine_kernels({name: findings[name] for name in FAIRSEQ_KERNELS}))
     return rows
 
 
@@ -251,6 +254,8 @@ def _probe(modules: Sequence[str]) -> None:
             if name == PLUGIN:
                 facts = _import_plugin()
             else:
+                if name in FAIRSEQ_KERNELS:
+                    importlib.import_module(REQUIREMENTS[0].module)  # torch, whose libraries they need
                 module = importlib.import_module(name)
                 version = str(getattr(module, "__version__", ""))
                 facts = _describe_gpu(module) if name == "torch" else {}
@@ -346,6 +351,22 @@ def _examine_extensions(plugin: Finding) -> Row:
     )
     fix = f"FAIRSEQ_EXTENSIONS=1 bash {_quote(SETUP_SCRIPT)}  (a C++ compiler, three minutes)"
     return Row("extensions", "in Python", "optional", "", MISSING, False, cost, fix if SETUP_SCRIPT.is_file() else "")
+
+
+def _examine_kernels(findings: Mapping[str, Finding]) -> Row:
+    """Which of fairseq's own CUDA kernels are built; nobody needs them where there is Triton or no GPU."""
+    label = "fairseq kernels"
+    built = [name for name, finding in findings.items() if not finding.missing and not finding.error]
+    broken = {name: finding.error for name, finding in findings.items() if finding.error and not finding.missing}
+    fix = f"bash {_quote(KERNELS_SCRIPT)}" if KERNELS_SCRIPT.is_file() else ""
+    if broken:
+        name, error = next(iter(broken.items()))
+        cost = f"importing {name} fails with {error}; --conv-backend fairseq_cuda does not work"
+        return Row(label, ", ".join(built) or "-", "optional", "", BROKEN, False, cost, fix)
+    if built and len(built) < len(findings):
+        cost = f"{', '.join(sorted(findings.keys() - {*built}))} is not built; --conv-backend fairseq_cuda needs both"
+        return Row(label, ", ".join(built), "optional", "", WARN, False, cost, fix)
+    return Row(label, ", ".join(built) or "not built", "optional", "", OK)
 
 
 def _examine_plugin(finding: Finding) -> Row:

@@ -13,6 +13,7 @@ from typing import Any, Optional, Union
 
 import torch
 from fairseq import utils
+from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
 from muse_plugin import __version__
@@ -69,6 +70,7 @@ def _translate(args: argparse.Namespace) -> None:
         max_tokens=args.max_tokens,
         batch_size=args.batch_size,
         cpu=args.cpu,
+        constraints=args.constraints,
     )
     with resume(args.input, args.output, BUFFER_SIZE, lambda: _describe(args, translator), args.restart) as run:
         for lines in run:
@@ -79,7 +81,7 @@ def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, A
     """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
     pipeline = translator.pipeline
     names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
-    flags = ("beam", "lenpen", "max_tokens", "batch_size")
+    flags = ("beam", "lenpen", "max_tokens", "batch_size", "constraints")
     return {
         "the command": "translate",
         "muse_plugin": __version__,
@@ -104,6 +106,8 @@ class Translator:
         max_tokens: most source tokens in a batch, padding included; a longer sentence makes a batch of its own.
         batch_size: most sentences in a batch.
         cpu: if false, a GPU is used when there is one.
+        constraints: "ordered" or "unordered": phrases that stand behind a line, each after a tab, must occur in its
+            translation, in their order or in any; None if a tab is a space.
         folder: where the dictionaries and the text pipeline lie.
     """
 
@@ -117,6 +121,7 @@ class Translator:
         max_tokens: int = 4000,
         batch_size: int = 64,
         cpu: bool = False,
+        constraints: Optional[str] = None,
         folder: Path = Path(),
     ) -> None:
         self.folder = folder
@@ -131,7 +136,14 @@ class Translator:
             model.cuda()
         model.eval()
         model.make_generation_fast_(beamable_mm_beam_size=beam, need_attn=False)  # type: ignore[operator]
-        settings = argparse.Namespace(beam=beam, lenpen=lenpen, max_len_a=MAX_LENGTH_FACTOR, max_len_b=MAX_LENGTH_EXTRA)
+        self.constraints = constraints
+        settings = argparse.Namespace(
+            beam=beam,
+            lenpen=lenpen,
+            max_len_a=MAX_LENGTH_FACTOR,
+            max_len_b=MAX_LENGTH_EXTRA,
+            constraints=constraints,
+        )
         self.models = [model]
         self.generator = task.build_generator(self.models, settings)
 
@@ -174,13 +186,19 @@ class Translator:
 
     def translate_lines(self, lines: Sequence[Line]) -> list[str]:
         """Translates raw lines; the result has as many, in the same order, and none of them holds a line break."""
+        phrases: list[list[Tensor]] = [[] for _ in lines]
+        if self.constraints is not None:
+            cut = [line.text.split("\t") for line in lines]
+            phrases = [self._encode_phrases(line.number, rest) for line, (_, *rest) in zip(lines, cut, strict=True)]
+            lines = [line._replace(text=text) for line, (text, *_) in zip(lines, cut, strict=True)]
         encoded = {
             position: tokens for position, line in enumerate(lines) if (tokens := self._encode(line)) is not None
         }
         translations = [""] * len(lines)
         lengths = {position: len(tokens) for position, tokens in encoded.items()}
         for positions in make_batches(lengths, self.max_tokens, self.batch_size):
-            for position, tokens in zip(positions, self._search([encoded[p] for p in positions]), strict=True):
+            found = self._search([encoded[p] for p in positions], [phrases[p] for p in positions])
+            for position, tokens in zip(positions, found, strict=True):
                 translations[position] = self.pipeline.decode(self.task.target_dictionary.string(tokens))
         return translations
 
@@ -205,13 +223,32 @@ class Translator:
         ids: Tensor = self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False)
         return ids.long()
 
-    def _search(self, sentences: list[Tensor]) -> list[Tensor]:
-        """The best hypothesis of each sentence, as token ids."""
-        dataset = self.task.build_dataset_for_inference(sentences, [len(sentence) for sentence in sentences])
+    def _encode_phrases(self, number: int, phrases: Sequence[str]) -> list[Tensor]:
+        """Token ids of the phrases behind a line; those with words that the model cannot write are left out."""
+        dictionary = self.task.target_dictionary
+        encoded = []
+        for phrase in phrases:
+            tokens = self.pipeline.encode_target(clean_line(phrase))
+            ids: Tensor = dictionary.encode_line(tokens, append_eos=False, add_if_not_exist=False).long()
+            if dictionary.unk() in ids.tolist():
+                logger.warning(
+                    "line %d: the phrase %r has words that the model does not know; it is left out.", number, phrase
+                )
+            elif len(ids) > 0:
+                encoded.append(ids)
+        return encoded
+
+    def _search(self, sentences: list[Tensor], phrases: list[list[Tensor]]) -> list[Tensor]:
+        """The best hypothesis of each sentence, as token ids; the phrases of each sentence must occur in it."""
+        constraints = None if self.constraints is None else pack_constraints(phrases)
+        lengths = [len(sentence) for sentence in sentences]
+        dataset = self.task.build_dataset_for_inference(sentences, lengths, constraints=constraints)
         sample = dataset.collater([dataset[i] for i in range(len(sentences))])
         if self.use_cuda:
             sample = utils.move_to_cuda(sample)
-        hypotheses = self.task.inference_step(self.generator, self.models, sample)
+        hypotheses = self.task.inference_step(
+            self.generator, self.models, sample, constraints=sample.get("constraints")
+        )
         best: dict[int, Tensor] = {}
         for index, beam in zip(sample["id"].tolist(), hypotheses, strict=True):
             best[index] = beam[0]["tokens"].cpu()

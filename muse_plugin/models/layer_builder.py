@@ -62,6 +62,7 @@ class BranchOptions:
         conv_shares_value: see ``GatedConv``, as are ``conv_gate`` (``use_gate``) and ``conv_masks_padding``.
         linear_backend: of ``PackedLinear``, in the inference form.
         input_init: see ``ParallelLayer``, as is ``output_init``.
+        conv_backend: of dynamic and lightweight convolutions, see ``ops/dynamic_conv.py``.
     """
 
     embed_dim: int
@@ -85,6 +86,7 @@ class BranchOptions:
     linear_backend: str = "auto"
     input_init: Optional[float] = None
     output_init: Optional[float] = None
+    conv_backend: str = "auto"
 
     @property
     def kernels(self) -> int:
@@ -111,12 +113,16 @@ def _conv(own: BranchOptions, plan: LayerPlan) -> Branch:
     if own.conv_type in ("depthwise", "standard"):
         return StaticConv(own.embed_dim, plan.kernel_sizes, depthwise=own.conv_type == "depthwise", **own.for_conv)
     head_conv = DynamicConv if own.conv_type == "dynamic" else LightweightConv
-    return head_conv(own.embed_dim, own.kernels, plan.kernel_sizes, **own.for_conv)
+    conv = head_conv(own.embed_dim, own.kernels, plan.kernel_sizes, **own.for_conv)
+    conv.backend = own.conv_backend
+    return conv
 
 
 def _long_short_range(own: BranchOptions, plan: LayerPlan) -> Branch:
     sizes = own.embed_dim, own.attention_heads, own.kernels, plan.kernel_sizes
-    return LongShortRange(*sizes, own.attention_dropout, plan.build_bias(), **own.for_conv)
+    branch = LongShortRange(*sizes, own.attention_dropout, plan.build_bias(), **own.for_conv)
+    branch.conv.backend = own.conv_backend
+    return branch
 
 
 def _cross_attention(own: BranchOptions, plan: LayerPlan) -> Branch:

@@ -20,12 +20,15 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import naming
 from muse_plugin.models.encoder_layers import PARALLEL, build_sentence_layer
+from muse_plugin.models.hub import HubLoading
 from muse_plugin.models.layer_builder import BranchOptions, build_layer
 from muse_plugin.models.muse_config import (
     FAIRSEQ,
     FFN_PROJECTIONS,
     MuseConfig,
     check_config,
+    check_supervision,
+    explicit_pruning,
     flat_flags,
     pruned_flags,
     transformer_config,
@@ -88,6 +91,7 @@ def branch_options(cfg, side: str) -> BranchOptions:
         linear_backend=linear_backend(cfg),
         input_init=cfg.input_init,
         output_init=cfg.output_init,
+        conv_backend=str(cfg.conv_backend),
     )
 
 
@@ -217,6 +221,7 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
     """
 
     needs_attention = True  # whether generation must return attention; see make_generation_fast_
+    supervises_attention = False  # whether training must, for a loss that compares it with word alignments
 
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
         """Called by the base class once per layer, from the bottom."""
@@ -238,8 +243,9 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
             encoder_out: what the encoder returned.
             incremental_state: caches of earlier calls, extended in place; only tokens they have not seen are computed.
             full_context_alignment: self-attention may see the future (the convolution stays causal).
-            alignment_layer: layer whose cross-attention is returned (default: the last, outside training).
-            alignment_heads: average over the first heads only.
+            alignment_layer: layer whose cross-attention is returned; default: that of ``--alignment-layer``, outside
+                training if somebody needs it, in training if a loss supervises it.
+            alignment_heads: average over the first heads only; default: ``--alignment-heads``.
 
         Returns:
             The states of the new tokens, shape (B, T, C), and a dict with "attn", a list of one (B, T, S) tensor of
@@ -264,8 +270,10 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
             if encoder_states is not None:
                 state.rows_per_sentence = max(1, prev_output_tokens.shape[0] // max(1, encoder_states.shape[1]))
             incremental_state[_STATE] = state
-        if alignment_layer is None and not self.training and self.needs_attention:
-            alignment_layer = self.num_layers - 1
+        if alignment_layer is None and (self.supervises_attention if self.training else self.needs_attention):
+            alignment_layer = self.alignment_layer
+        if alignment_heads is None:
+            alignment_heads = self.cfg.alignment_heads
         context = LayerContext(
             len(x),
             make_padding(padding_mask, x),
@@ -291,6 +299,12 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attention], "inner_states": inner_states}
+
+    @property
+    def alignment_layer(self) -> int:
+        """The layer whose cross-attention stands for word alignments, counted from 0."""
+        chosen: Optional[int] = self.cfg.alignment_layer
+        return self.num_layers - 1 if chosen is None else chosen
 
     def _padding_mask(
         self, prev_output_tokens: Tensor, state: Optional[DecodingState], sees_future: bool
@@ -364,7 +378,7 @@ def _first(encoder_out: Optional[Dict[str, List[Tensor]]], name: str) -> Optiona
 
 
 @register("muse", MuseConfig)
-class MuseModel(TransformerModelBase):
+class MuseModel(HubLoading):
     """MUSE (arXiv:1911.09483): self-attention, gated dynamic convolution and feed-forward side by side.
 
     Everything around the layers is fairseq's Transformer: embeddings and their sharing, adaptive softmax, LayerDrop,
@@ -385,7 +399,12 @@ class MuseModel(TransformerModelBase):
         """
         flat = flat_flags(cfg, cls.config_class)
         check_config(flat, task.source_dictionary, task.target_dictionary, cls.config_class)
-        return super().build_model(transformer_config(flat), task)
+        has_alignments = bool(getattr(getattr(task, "cfg", None), "load_alignments", False))
+        if has_alignments:
+            check_supervision(flat)
+        model = super().build_model(transformer_config(flat), task)
+        model.decoder.supervises_attention = has_alignments
+        return model
 
     @classmethod
     def build_encoder(cls, cfg, src_dict, embed_tokens) -> MuseEncoder:
@@ -415,11 +434,14 @@ class MuseModel(TransformerModelBase):
     def load_state_dict(self, state_dict, strict: bool = True, model_cfg=None, args=None):
         """Loads parameters as fairseq does; where layers are pruned away, ``model_cfg`` then describes what is left."""
         flat = None if model_cfg is None else flat_flags(model_cfg, self.config_class)
-        result = super().load_state_dict(state_dict, strict, model_cfg, args)
-        if flat is not None and (flat.encoder_layers_to_keep or flat.decoder_layers_to_keep):
-            with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
-                for name, value in pruned_flags(flat).items():
-                    setattr(model_cfg, name, value)
+        if flat is None or not (flat.encoder_layers_to_keep or flat.decoder_layers_to_keep):
+            return super().load_state_dict(state_dict, strict, model_cfg, args)
+        with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
+            for name, value in explicit_pruning(flat).items():
+                setattr(model_cfg, name, value)
+            result = super().load_state_dict(state_dict, strict, model_cfg, args)
+            for name, value in pruned_flags(flat).items():
+                setattr(model_cfg, name, value)
         return result
 
     def prepare_for_inference_(self, cfg) -> None:

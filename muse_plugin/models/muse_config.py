@@ -21,6 +21,7 @@ from muse_plugin.contracts.flag import (
     fault_of,
     find_wrong_values,
     flag,
+    flag_name,
     naming,
     nonnegative,
     rate,
@@ -43,6 +44,8 @@ from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
 from muse_plugin.models.sentence_config import find_without_effect
 from muse_plugin.modules.gated_conv import check_kernel_sizes
+from muse_plugin.ops.dynamic_conv import BACKENDS
+from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
 
 FAIRSEQ = "fairseq"
 DECODER_LAYERS = (PARALLEL, FAIRSEQ)
@@ -148,6 +151,19 @@ class DropoutFlags(FairseqDataclass):
     weight_dropout: float = rate(0.1, "probability of dropping a convolution kernel's weight (published: always 0.1)")
 
 
+CONV_BACKEND_HELP = (
+    "what computes dynamic and lightweight convolutions; auto: on a GPU triton where it is installed, then "
+    "fairseq_cuda where scripts/build_lightconv.sh has built it, then band or reference (the order was not measured on "
+    "a GPU); on a CPU taps or band. In evaluation, auto takes the place of one that cannot run there; for a trained "
+    "model: --model-overrides \"{'model': {'conv_backend': 'triton'}}\""
+)
+_MERGED_EMBEDDINGS = (
+    "fairseq merges the dictionaries when the data are binarised already, so that target words would get vectors of "
+    "other words"
+)
+_QUANT_NOISE = "the matrices of all branches of a layer are slices of one parameter, which has no blocks to quantise"
+
+
 @dataclass
 class MuseConfig(
     DecoderLayerFlags, EncoderLayerFlags, DropoutFlags, DecoderAttentionBiasFlags, EncoderAttentionBiasFlags
@@ -173,6 +189,7 @@ class MuseConfig(
         "A of the same for the output matrix, all branches but cross-attention together (default: for each on its own, "
         "1 after attention and convolution, 5 after the feed-forward branch); the published speed model has 0",
     )
+    conv_backend: ChoiceEnum(list(BACKENDS)) = flag("auto", CONV_BACKEND_HELP)
     int8_inference: bool = flag(
         False,
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
@@ -185,7 +202,21 @@ class MuseConfig(
     share_all_embeddings: bool = flag(
         False, "share encoder, decoder and output embeddings (needs a joined dictionary: --joined-dictionary)"
     )
+    merge_src_tgt_embed: bool = flag(False, f"refused: {_MERGED_EMBEDDINGS}")
     no_token_positional_embeddings: bool = flag(False, "no positions at all")
+    no_decoder_final_norm: bool = flag(
+        False, "with --decoder-normalize-before: no layer norm between the last layer and the output layer"
+    )
+    alignment_layer: Optional[int] = flag(
+        None,
+        "decoder layer whose cross-attention --print-alignment reads and --load-alignments supervises, counted from 0 "
+        "(default: the last)",
+    )
+    alignment_heads: Optional[int] = flag(
+        None, "heads of --alignment-layer that are averaged for this, from the first (default: all)"
+    )
+    quant_noise_pq: float = flag(0.0, f"refused unless 0: {_QUANT_NOISE}")
+    quant_noise_scalar: float = flag(0.0, f"refused unless 0: {_QUANT_NOISE}")
     layernorm_embedding: bool = flag(False, "layer norm on the embedded input")
     no_scale_embedding: bool = flag(False, "do not multiply embeddings by the square root of the width")
     adaptive_softmax_cutoff: Optional[str] = flag(
@@ -312,7 +343,14 @@ def pruned_flags(cfg: Any) -> dict[str, Any]:
         if any(plan.kernel_sizes for plan in plans):
             flags[f"{side}_kernel_sizes"] = str([list(plan.kernel_sizes) for plan in plans])
         flags.update(pruned_bias_flags(cfg, side, _layers_to_keep(cfg, side)))
+    flags["alignment_layer"] = _find_alignment_layer(cfg)
     return flags
+
+
+def explicit_pruning(cfg: Any) -> dict[str, str]:
+    """``--encoder/decoder-layers-to-keep`` with every layer of a side that keeps all: fairseq would drop them."""
+    sides = ("encoder", "decoder")
+    return {f"{side}_layers_to_keep": ",".join(map(str, _layers_to_keep(cfg, side))) for side in sides}
 
 
 def check_config(
@@ -347,6 +385,19 @@ def check_config(
             "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, "
             f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or drop the flag."
         )
+    if not faults:
+        faults += find_backend_faults(cfg, {"encoder": "encoder", "decoder": "decoder"})
+    if cfg.compile_layers and str(cfg.conv_backend) == "fairseq_cuda":
+        faults.append(
+            "--compile-layers cannot compile fairseq's kernels, but got --conv-backend fairseq_cuda; drop one of them."
+        )
+    faults += _refused_flags(cfg) + fault_of(_find_alignment_layer, cfg)
+    heads = cfg.alignment_heads
+    if heads is not None and not 1 <= heads <= cfg.decoder_attention_heads:
+        faults.append(
+            f"--alignment-heads must lie between 1 and the {cfg.decoder_attention_heads} heads of "
+            f"--decoder-attention-heads, but got {heads}; change one of them."
+        )
     if faults:
         raise ValueError("\n".join(faults))
 
@@ -356,6 +407,92 @@ def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
         return []
     names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
     return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
+
+
+def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
+    """What ``--conv-backend`` cannot do with the convolutions of a model.
+
+    Args:
+        cfg: flags by their flat names, whose branches and kernel sizes can be read.
+        places: for each side with layers, where its branches stand, see ``branch_names``.
+    """
+    backend = str(cfg.conv_backend)
+    if backend == "auto":
+        return []
+    faults, has_kernels = [], False
+    for side, place in places.items():
+        branches = {name for stage in read_stages(cfg, side, place) for name in stage}
+        if "long_short_range" in branches:
+            is_dynamic = True
+        else:
+            is_dynamic = "conv" in branches and str(getattr(cfg, f"{side}_conv_type", "dynamic")) in CONV_TYPES[:2]
+        if not is_dynamic:
+            continue
+        has_kernels = True
+        layers = read_kernel_sizes(cfg, side)
+        used = {size for sizes in layers for size in (sizes if getattr(cfg, "no_conv_gate", False) else [max(sizes)])}
+        if backend == "fairseq_cuda" and not used <= {*FAIRSEQ_SIZES}:
+            faults.append(
+                f"--conv-backend fairseq_cuda has kernels of {', '.join(map(str, FAIRSEQ_SIZES))} tokens, but got "
+                f"--{side}-kernel-sizes {getattr(cfg, f'{side}_kernel_sizes')}; change one of them."
+            )
+    if not has_kernels:
+        faults.append(
+            f"--conv-backend is for dynamic and lightweight convolutions, but got {backend} for a model without one; "
+            "drop the flag."
+        )
+    return faults
+
+
+def _refused_flags(cfg: Any) -> list[str]:
+    """Flags of fairseq's Transformer that these layers cannot follow."""
+    faults = []
+    if cfg.merge_src_tgt_embed:
+        faults.append(
+            f"--merge-src-tgt-embed is refused, since {_MERGED_EMBEDDINGS}; preprocess with --joined-dictionary and "
+            "use --share-all-embeddings."
+        )
+    for name in ("quant_noise_pq", "quant_noise_scalar"):
+        if getattr(cfg, name):
+            faults.append(
+                f"{flag_name(name)} is refused, since {_QUANT_NOISE}, but got {getattr(cfg, name)}; drop it, or "
+                "generate with 8-bit weights by --int8-inference."
+            )
+    return faults
+
+
+def _find_alignment_layer(cfg: Any) -> Optional[int]:
+    """The number of ``--alignment-layer`` among the layers that pruning leaves; None for the last."""
+    if cfg.alignment_layer is None or fault_of(_layers_to_keep, cfg, "decoder"):
+        return None
+    kept = _layers_to_keep(cfg, "decoder")
+    if cfg.alignment_layer not in kept:
+        raise ValueError(
+            f"--alignment-layer must be one of the decoder's layers {', '.join(map(str, kept))}, but got "
+            f"{cfg.alignment_layer}; change it, or leave it out for the last."
+        )
+    return kept.index(cfg.alignment_layer)
+
+
+def check_supervision(cfg: Any) -> None:
+    """Checks that there is always a cross-attention that a loss can compare with word alignments.
+
+    Args:
+        cfg: flags by their flat names, already checked by ``check_config``.
+
+    Raises:
+        ValueError: if there is none in a layer, or if layers are left out at random.
+    """
+    if "cross_attention" not in [name for stage in read_stages(cfg, "decoder") for name in stage]:
+        raise ValueError(
+            "--load-alignments supervises cross-attention, but got --decoder-branches "
+            f"{cfg.decoder_branches} without it; add cross_attention or drop the flag."
+        )
+    if cfg.decoder_layerdrop > 0:
+        raise ValueError(
+            "--load-alignments supervises one layer in every update, but got --decoder-layerdrop "
+            f"{cfg.decoder_layerdrop}, which leaves layers out; drop one of them."
+        )
 
 
 def _side_faults(cfg: Any, side: str) -> list[str]:
@@ -431,4 +568,5 @@ def transformer_config(flat: Namespace) -> TransformerConfig:
     values.update({name: value for name, value in vars(flat).items() if value is not None or name not in values})
     for side in ("encoder", "decoder"):
         values[f"{side}_plans"] = layer_plans(flat, side)
+    values["alignment_layer"] = _find_alignment_layer(flat)
     return TransformerConfig.from_namespace(Namespace(**values))

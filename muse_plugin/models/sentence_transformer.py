@@ -12,12 +12,19 @@ from torch import Tensor, nn
 from muse_plugin.contracts.flag import fault_of, flag, naming, rate, size, with_defaults
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults
 from muse_plugin.models.layer_builder import BranchOptions, branch_names, build_layer
-from muse_plugin.models.muse_config import layer_plans, read_kernel_sizes, read_stages
+from muse_plugin.models.muse_config import (
+    CONV_BACKEND_HELP,
+    find_backend_faults,
+    layer_plans,
+    read_kernel_sizes,
+    read_stages,
+)
 from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_undivided_heads
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.branch import LayerContext
+from muse_plugin.ops.dynamic_conv import BACKENDS
 
 # fairseq's positions are counted from the ids: 0 stands for padding, 1 for any word.
 _NO_WORD = 0
@@ -41,6 +48,7 @@ class SentenceTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig):
     attention_dropout: float = rate(0.1, "probability of dropping an attention weight")
     activation_dropout: float = rate(0.0, "probability of dropping a hidden unit of the feed-forward branch")
     weight_dropout: float = rate(0.1, "probability of dropping a weight of a kernel of conv")
+    conv_backend: ChoiceEnum(list(BACKENDS)) = flag("auto", CONV_BACKEND_HELP)
     encoder_normalize_before: bool = flag(False, "layer norm before the branches instead of after the residual sum")
     encoder_positions: ChoiceEnum(["sinusoidal", "learned", "none"]) = flag(
         "sinusoidal", f"positions added to the embedded words; learned ones end at word {_LONGEST_LEARNED}"
@@ -117,7 +125,8 @@ class SentenceTransformerModel(SentenceModel):
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
         faults = super().find_faults(cfg) + find_undivided_heads(cfg) + bias_faults(cfg)
-        return faults + fault_of(read_stages, cfg, "encoder", "sentence") + fault_of(read_kernel_sizes, cfg, "encoder")
+        faults += fault_of(read_stages, cfg, "encoder", "sentence") + fault_of(read_kernel_sizes, cfg, "encoder")
+        return faults or find_backend_faults(cfg, {"encoder": "sentence"})
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TransformerStates:
@@ -132,6 +141,7 @@ class SentenceTransformerModel(SentenceModel):
             weight_dropout=cfg.weight_dropout,
             branch_dropout=cfg.dropout,
             normalize_before=cfg.encoder_normalize_before,
+            conv_backend=str(cfg.conv_backend),
         )
         with naming("--encoder-branches"):
             layers = [build_layer(options, plan) for plan in layer_plans(cfg, "encoder", "sentence")]

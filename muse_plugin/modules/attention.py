@@ -146,7 +146,7 @@ class SelfAttention(Branch):
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; keys at padding are ignored."""
         query, key, value = self._split(projected)
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.dropout if self.drops else 0.0
         if self.bias is None:
             bias = _bias_of(context.key_padding, query.dtype)
             out, _ = attend(query, key, value, bias=bias, causal=context.causal, dropout=dropout)
@@ -257,7 +257,7 @@ class CrossAttention(Branch):
             split_heads(key, self.num_heads),
             split_heads(value, self.num_heads),
             bias=_bias_of(context.encoder_padding, query.dtype),
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self.drops else 0.0,
             need_weights=context.need_weights,
         )
         if weights is not None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from muse_plugin.modules.layer_cache import LayerCache
 from muse_plugin.modules.padding_mask import Padding
+from muse_plugin.modules.retained_dropout import RetainsDropout
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class LayerContext:
         return replace(self, key_padding=padding, lengths=None if self.lengths is None else self.lengths[rows])
 
 
-class Branch(nn.Module):
+class Branch(RetainsDropout):
     """One of the parallel branches.
 
     Attributes:

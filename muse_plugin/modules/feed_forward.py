@@ -52,4 +52,4 @@ class FeedForward(Branch):
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``; each position on its own."""
         hidden = projected[self.projections[0].name][:, -context.length :]
-        return dropout(self.activation(hidden), self.activation_dropout, self.training)
+        return dropout(self.activation(hidden), self.activation_dropout, self.drops)

@@ -6,6 +6,8 @@ kernels; ``ops/dynamic_conv.py`` computes it. The classes differ in where the ke
 
 from __future__ import annotations
 
+import functools
+import logging
 import math
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
-from muse_plugin.ops.dynamic_conv import dynamic_conv
+from muse_plugin.ops.dynamic_conv import can_run, dynamic_conv
+
+logger = logging.getLogger(__name__)
 
 
 def check_kernel_sizes(kernel_sizes: Sequence[int], causal: bool) -> tuple[int, ...]:
@@ -95,11 +99,17 @@ class GatedConv(Branch):
         return f"kernel_sizes={self.kernel_sizes}, causal={self.causal}, weight_dropout={self.weight_dropout}"
 
 
+@functools.cache
+def _say_once(backend: str, device: str) -> None:
+    logger.info("the back end %s of convolutions cannot run here (%s): auto takes its place", backend, device)
+
+
 class _HeadConv(GatedConv):
     """Softmax-normalised kernels shared by the channels of a head.
 
     Attributes:
-        backend: that of ``ops/dynamic_conv.py``, "auto" unless changed.
+        backend: that of ``ops/dynamic_conv.py``, "auto" unless changed. One that cannot run raises in training; in
+            evaluation, which may be elsewhere, "auto" takes its place.
     """
 
     has_logits = False
@@ -130,6 +140,12 @@ class _HeadConv(GatedConv):
         """
         raise NotImplementedError
 
+    def _choose_backend(self, values: Tensor) -> str:
+        if self.training or can_run(self.backend, values):
+            return self.backend
+        _say_once(self.backend, values.device.type)
+        return "auto"
+
     def _convolve(
         self, values: Tensor, taps: Tensor, sizes: tuple[int, ...], gate: Tensor | None, mask: Tensor | None
     ) -> Tensor:
@@ -141,8 +157,8 @@ class _HeadConv(GatedConv):
             gate=gate,
             normalize=self.has_logits,
             key_padding_mask=mask,
-            dropout=self.weight_dropout if self.training else 0.0,
-            backend=self.backend,
+            dropout=self.weight_dropout if self.drops else 0.0,
+            backend=self._choose_backend(values),
         )
         return merge_heads(out)
 
@@ -195,7 +211,7 @@ class DynamicConv(_HeadConv):
             return merge_heads(torch.matmul(taps[..., taps.shape[3] - reach :], window))
         left = self._padding_left(taps.shape[3])
         heads = split_heads(values, self.num_heads)
-        return merge_heads(dynamic_conv(heads, taps, padding_left=left, backend=self.backend))
+        return merge_heads(dynamic_conv(heads, taps, padding_left=left, backend=self._choose_backend(heads)))
 
     def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
         """See ``_HeadConv.taps``."""
@@ -277,7 +293,7 @@ class StaticConv(GatedConv):
         values = projected[self.projections[0].name]
         if self.mask_padding and context.key_padding_mask is not None:
             values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
-        kernels = [F.dropout(kernel, self.weight_dropout, self.training) for kernel in self.kernel_weights]
+        kernels = [F.dropout(kernel, self.weight_dropout, self.drops) for kernel in self.kernel_weights]
         if self.gate is not None:
             kernels = [self.merge(kernels)]
         results = [self.convolve(values, kernel, context.length) for kernel in kernels]

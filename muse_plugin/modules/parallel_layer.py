@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from muse_plugin.modules import compiled_layer
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache
+from muse_plugin.modules.retained_dropout import RetainsDropout
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.packed_linear import PackedLinear
 
@@ -29,7 +31,7 @@ from muse_plugin.ops.packed_linear import PackedLinear
 _CPU_CHUNK = 1 << 25
 
 
-class ParallelLayer(InferenceForm):
+class ParallelLayer(InferenceForm, RetainsDropout):
     """Runs branches side by side: x <- LayerNorm(x + sum of branches(x)), or x + sum of branches(LayerNorm(x)).
 
     The matrices that branches read their input through lie in ONE parameter, ``in_proj_weight`` (rows
@@ -118,7 +120,7 @@ class ParallelLayer(InferenceForm):
         W^Q, W^K, W^V, as in the program's first upload, makes training diverge.
 
         With ``input_init`` and ``output_init`` the bounds are those of the authors' speed model (arXiv:1911.09483,
-        Table 3; ``--bm_in_a``, ``--bm_out_a`` of their command): Kaiming's for a leaky ReLU of slope sqrt(A). There
+        Table 3; ``bm_in_a``, ``bm_out_a`` of their command): Kaiming's for a leaky ReLU of slope sqrt(A). There
         the output columns of all branches but cross-attention are one matrix, and biases start in PyTorch's range.
         """
         bound = 1.0 / math.sqrt(self.embed_dim) if self.input_init is None else _bound(self.input_init, self.embed_dim)
@@ -192,7 +194,7 @@ class ParallelLayer(InferenceForm):
         """One product for all branches; several where training separates them. Each slice is (B, T or S, size)."""
         if self.packed is not None:
             return self.packed.project_in(x, cache)  # type: ignore[no-any-return]
-        drops = self.training and self.input_dropout > 0
+        drops = self.drops and self.input_dropout > 0
         noisy = dropout(x, self.input_dropout, drops)
         runs = self._runs[drops, self.training and torch.is_grad_enabled()]
         rows = [sum(p.size for p in run) for run in runs]
@@ -211,7 +213,7 @@ class ParallelLayer(InferenceForm):
         """One product for all branches; one per branch where each group has its own dropout mask."""
         if self.packed is not None:
             return self.packed.out_proj(torch.cat(outputs, dim=-1))  # type: ignore[no-any-return]
-        if not (self.training and self.branch_dropout > 0):
+        if not (self.drops and self.branch_dropout > 0):
             return F.linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
         total = None
         for group, weight, bias in zip(self.groups, self._output_slices(), self.out_proj_bias, strict=True):
@@ -231,9 +233,29 @@ class ParallelLayer(InferenceForm):
             later += [self.in_proj_weight, self.in_proj_bias]
         return later
 
+    def make_generation_fast_(self, **options: Any) -> None:
+        """Makes the form for inference, which has no dropout; where dropout stays on, the layer runs as it is written.
+
+        Args:
+            **options: see ``RetainsDropout.choose_dropout``.
+        """
+        parts = [module for module in self.modules() if isinstance(module, RetainsDropout)]
+        for part in parts:
+            part.choose_dropout(**options)
+        if not any(part.retains_dropout for part in parts):
+            super().make_generation_fast_()
+
     def pack(self) -> _PackedProjections:
         """See ``InferenceForm``; also folds what branches can fold into the input projection."""
         return _PackedProjections(self)
+
+    def __prepare_scriptable__(self) -> ParallelLayer:
+        """torch.jit.script asks this first; its own message would name a type in the middle of the layer."""
+        raise NotImplementedError(
+            "torch.jit.script cannot compile a parallel layer: its branches share slices of one projection by name and "
+            "keep their history in Python objects, which TorchScript has no types for; run the model from Python, e.g. "
+            "loaded by MuseModel.from_pretrained."
+        )
 
     def _output_slices(self) -> tuple[Tensor, ...]:
         return torch.split(self.out_proj_weight, self.group_sizes, dim=1)

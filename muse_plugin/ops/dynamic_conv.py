@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from muse_plugin.ops import dynamic_conv_compiled
+from muse_plugin.ops import dynamic_conv_compiled, dynamic_conv_fairseq
 from muse_plugin.ops.dropout import draw_mask
 from muse_plugin.ops.dynamic_conv_band import multiply_band, prefers_band
 from muse_plugin.ops.dynamic_conv_cpu import sum_rows
@@ -68,7 +68,8 @@ def dynamic_conv(
         key_padding_mask: bool, shape (B, S), true where values count as zero.
         dropout: probability in [0, 1) of dropping a tap, after the softmax; the others grow by 1 / (1 - dropout). Drawn
             by ``dropout.draw_mask`` in the same way for every back end. Pass 0 when not training.
-        backend: a name from ``BACKENDS``. "auto" chooses by device and size; a named back end that cannot run raises.
+        backend: a name from ``BACKENDS``. "auto" chooses by device and size: on a GPU triton, then fairseq_cuda, then
+            band or reference (an order that was not measured); a named back end that cannot run raises.
 
             - reference: one shifted copy of the values per tap, the definition.
             - band: taps spread over a (T, S) matrix, then one batched product; for a handful of queries.
@@ -174,18 +175,41 @@ def _choose_backend(values: Tensor, kernels: _Kernels) -> str:
             return _CHOSEN_LATER
         window = max(kernels.lefts) + 1 + _look_ahead(kernels)
         return "band" if prefers_band(values, length, window) else "taps"
-    if values.device.type == "cuda" and values.dtype != torch.float64:
-        if not _HAS_TRITON:
-            _log_missing_triton()
-        elif _fits_triton(kernels):
+    if values.device.type == "cuda":
+        if _HAS_TRITON and values.dtype != torch.float64 and _fits_triton(kernels):
             return "triton"
+        if _fits_fairseq(values, kernels):
+            return "fairseq_cuda"
+        if not _HAS_TRITON and values.dtype != torch.float64:
+            _log_missing_triton()
     return "band" if length <= _BAND_POSITIONS_PER_TAP * kernel_size else "reference"
+
+
+def can_run(backend: str, values: Tensor) -> bool:
+    """Whether a back end runs on the device and with the dtype of ``values``; true for names that there are not."""
+    if backend == "taps":
+        return values.device.type == "cpu"
+    if backend == "triton":
+        return _HAS_TRITON and values.device.type == "cuda"
+    if backend == "fairseq_cuda":
+        has_dtype = values.dtype in dynamic_conv_fairseq.DTYPES
+        return values.device.type == "cuda" and has_dtype and dynamic_conv_fairseq.is_built()
+    return True
 
 
 def _fits_triton(kernels: _Kernels) -> bool:
     from muse_plugin.ops.dynamic_conv_triton import MAX_WINDOW
 
     return max(kernels.lefts) + _look_ahead(kernels) < MAX_WINDOW
+
+
+def _fits_fairseq(values: Tensor, kernels: _Kernels) -> bool:
+    # They want as many queries as positions: in a step of decoding, most of their work would be for nothing.
+    if torch.compiler.is_compiling() or values.shape[2] != kernels.taps.shape[2]:
+        return False
+    left = max(kernels.lefts)
+    has_kernel = dynamic_conv_fairseq.fits(values, left + 1 + _look_ahead(kernels), left)
+    return has_kernel and dynamic_conv_fairseq.is_built()
 
 
 def _look_ahead(kernels: _Kernels) -> int:
@@ -218,8 +242,6 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
         raise RuntimeError(f"the back end taps runs on the CPU only, but got {values.device}; use backend='auto'.")
     merged, left = _merge(kernels, values.dtype)
     if backend == "fairseq_cuda":
-        from muse_plugin.ops import dynamic_conv_fairseq
-
         values = values if padding is None else values.masked_fill(padding[:, None, :, None], 0.0)
         return dynamic_conv_fairseq.conv(values, merged, left)
     first = left - (values.shape[2] - merged.shape[2])

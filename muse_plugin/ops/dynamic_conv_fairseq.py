@@ -1,12 +1,13 @@
 """fairseq's own CUDA kernels for the dynamic convolution, for users who have built them; see ``dynamic_conv.py``.
 
 They are the extension modules ``dynamicconv_cuda`` (one kernel per query) and ``lightconv_cuda`` (one kernel per head),
-made by ``python setup.py install`` in fairseq's folders ``modules/dynamicconv_layer`` and ``modules/lightconv_layer``.
+which ``scripts/build_lightconv.sh`` makes from fairseq's sources.
 For a size or padding that they have no kernel for, they print a warning and return zeros: that is refused here.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -16,7 +17,25 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 SIZES = (3, 5, 7, 15, 31, 63, 127, 255)
+EXTENSIONS = ("dynamicconv_cuda", "lightconv_cuda")
 DTYPES = (torch.float16, torch.float32, torch.float64)
+
+
+@functools.cache
+def is_built() -> bool:
+    """Whether both extension modules can be imported."""
+    try:
+        for name in EXTENSIONS:
+            _load(name)
+    except ImportError:
+        return False
+    return True
+
+
+def fits(values: Tensor, kernel_size: int, padding_left: int) -> bool:
+    """Whether there is a kernel for the dtype, the size and the padding; arguments as for ``conv``."""
+    has_size = kernel_size in SIZES and padding_left in (kernel_size // 2, kernel_size - 1)
+    return has_size and values.dtype in DTYPES
 
 
 def conv(values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
@@ -108,10 +127,9 @@ def _load(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        folder = name.replace("_cuda", "_layer")
         raise ImportError(
             f"the back end fairseq_cuda needs fairseq's extension {name}, which cannot be imported ({error}); build it "
-            f"with 'python setup.py install' in fairseq/modules/{folder} of fairseq's sources, or use backend='auto'."
+            "with 'bash scripts/build_lightconv.sh', or use backend='auto'."
         ) from error
 
 

@@ -19,3 +19,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stream_arguments(parser)
     add_search_arguments(parser)
     add_batch_arguments(parser)
+    parser.add_argument(
+        "--constraints",
+        nargs="?",
+        choices=("ordered", "unordered"),
+        const="ordered",
+        help="phrases that must occur in a translation stand behind its line, each after a tab; in their order "
+        "(default), or unordered: in any",
+    )

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from support.helpers import PACKAGE, REPOSITORY, run_command, run_python
+from support.translation_models import save_translation_model
 
 from muse_plugin_command import cli
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
@@ -380,7 +381,7 @@ def list_all_flags():
     """Of every command of fairseq and of this package, with the plugin's tasks, criterions and models."""
     command = "adam inverse_sqrt translation_with_bpe_dropout label_smoothed_cross_entropy_with_simcut "
     command += "muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer "
-    command += "distance_attention_network head_wise_match head_wise_match_translation muse_base"
+    command += "distance_attention_network head_wise_match head_wise_match_translation muse_base muse_text_pipeline"
     programs = [f"fairseq-{name}" for name in ("train", "preprocess", "generate", "interactive", "validate")]
     programs += [f"muse-plugin {name}" for name in cli.COMMANDS]
     return set.union(*(list_known_flags(program, command) for program in programs))
@@ -405,7 +406,11 @@ def test_python_in_the_readme_runs(tmp_path):
     blocks = re.findall(
         r"^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
     )
-    assert blocks
+    (loading,) = [block for block in blocks if "from_pretrained" in block]
+    assert len(list(filter(None, loading.splitlines()))) == 3
+    model = tmp_path / "runs" / "quickstart" / "model"  # as after the quickstart
+    model.mkdir(parents=True)
+    save_translation_model(model)
     for block in blocks:
         done = run_python(block, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
         assert done.returncode == 0, f"{block}\n{done.stderr}"

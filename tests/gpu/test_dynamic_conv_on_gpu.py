@@ -60,3 +60,19 @@ def test_kernels_of_fairseq_agree(cuda, sizes, causal, dtype):
     if importlib.util.find_spec("dynamicconv_cuda") is None:
         pytest.skip("needs fairseq's dynamicconv_cuda, which the user builds")
     check(Case(sizes, causal, length=50, channels=16, dtype=dtype, device=cuda), "fairseq_cuda")
+
+
+@pytest.mark.parametrize("padding_left", [3, 6])
+def test_lightweight_kernels_of_fairseq_agree(cuda, padding_left):
+    if importlib.util.find_spec("lightconv_cuda") is None:
+        pytest.skip("needs fairseq's lightconv_cuda, which the user builds")
+    values = torch.randn(3, 4, 50, 16, device=cuda, requires_grad=True)
+    kernel = torch.randn(4, 7, device=cuda).softmax(dim=-1).requires_grad_()
+    weights = torch.randn(3, 4, 50, 16, device=cuda)
+    results = []
+    for backend in ("fairseq_cuda", "reference"):
+        taps = kernel[None, :, None].expand(3, -1, 50, -1)
+        out = op.dynamic_conv(values, taps, padding_left=padding_left, backend=backend)
+        results.append((out, *torch.autograd.grad(out, (values, kernel), weights)))
+    for actual, expected in zip(*results, strict=True):
+        assert_close(actual, expected, atol=1e-3)  # sums of up to 2,400 products in another order

@@ -147,8 +147,8 @@ def make_config(**flags):
     return config
 
 
-def build_from_config(config):
-    return build_model(config, make_task())
+def build_from_config(config, task=None):
+    return build_model(config, task or make_task())
 
 
 @cache

@@ -15,6 +15,7 @@ def make_findings(**changes):
     findings = {requirement.module: Finding(version=requirement.tested) for requirement in doctor.REQUIREMENTS}
     findings["torch"] = Finding("2.13.0", facts={"cuda_build": "13.0", "gpus": 1, "gpu": "NVIDIA X", "gib": 79.6})
     findings["triton"] = Finding("3.5.0")
+    findings.update({name: Finding("0.0.0") for name in doctor.FAIRSEQ_KERNELS})
     findings["muse_plugin"] = Finding(
         facts={"installed": True, "version": "0.1.0", "models": ["muse", "muse_simple"], "uncompiled": []}
     )
@@ -43,6 +44,30 @@ def test_complete_installation_is_all_ok_and_fits_one_screen():
     assert len(text.splitlines()) <= 32
     assert "1 x NVIDIA X, 80 GiB" in text
     assert doctor.find_obstacles(list(rows.values())) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "found", "advice"),
+    [
+        ({}, OK, "dynamicconv_cuda, lightconv_cuda", ""),
+        (dict.fromkeys(doctor.FAIRSEQ_KERNELS, MISSING_ONE), OK, "not built", ""),
+        ({"lightconv_cuda": MISSING_ONE}, WARN, "dynamicconv_cuda", "lightconv_cuda is not built; --conv-backend "),
+        (
+            {"dynamicconv_cuda": Finding(error="ImportError: undefined symbol: x")},
+            BROKEN,
+            "lightconv_cuda",
+            "importing dynamicconv_cuda fails with ImportError: undefined symbol: x; --conv-backend fairseq_cuda does ",
+        ),
+    ],
+)
+def test_the_kernels_of_fairseq_that_are_built_are_named(changes, state, found, advice):
+    rows = examine(**changes)
+    row = rows["fairseq kernels"]
+    assert (row.state, row.found) == (state, found)
+    assert row.cost.startswith(advice)
+    assert bool(row.fix) == (state != OK)
+    assert row.fix.endswith("scripts/build_lightconv.sh") or state == OK
+    assert render(rows).endswith("Training works on the GPU.")
 
 
 @pytest.mark.parametrize(

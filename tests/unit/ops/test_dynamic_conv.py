@@ -318,8 +318,9 @@ def test_compiles_into_one_graph(backend):
 def choose(length, kernel_size, batch=20, heads=4, channels=96, device="cpu", dtype=torch.float32):
     """What "auto" stands for."""
     count = batch * heads * length * channels
-    values = SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype, numel=lambda: count)
     taps = torch.empty(1).expand(batch, heads, length, kernel_size)
+    shape = (batch, heads, length, channels)
+    values = SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype, shape=shape, numel=lambda: count)
     kernels = op._Kernels(taps, (kernel_size,), (kernel_size - 1,), None, True, None, 1.0)
     return op._choose_backend(values, kernels)
 
@@ -343,6 +344,7 @@ def test_auto_on_a_cpu_goes_by_the_merged_kernel():
 
 
 def test_auto_on_a_gpu_is_triton_where_triton_can_run(monkeypatch, caplog, triton_on_cpu):
+    monkeypatch.setattr(op.dynamic_conv_fairseq, "is_built", lambda: False)
     assert choose(24, 15, device="cuda", dtype=torch.float16) == "triton"
     assert choose(1, 225, device="cuda") == "triton"
     assert choose(1, 226, device="cuda") == "band"

@@ -1,0 +1,100 @@
+"""Raw text through fairseq's own hub and interactive command, with the text pipeline as their tokenizer."""
+
+import io
+import logging
+import re
+
+import pytest
+from support.fairseq_commands import USER_DIR, run
+from support.translation_models import GERMAN, save_translation_model
+
+from muse_plugin.inference.translate import Line, Translator
+from muse_plugin.models.muse import MuseModel
+from muse_plugin.tasks.text_pipeline_tokenizer import TextPipelineConfig, TextPipelineTokenizer
+from muse_plugin.text.text_settings import FILE_NAME
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_translation_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def expected(folder):
+    lines = [Line(number, text) for number, text in enumerate(GERMAN[:3], 1)]
+    return Translator.load(folder, cpu=True, beam=3).translate_lines(lines)
+
+
+def test_the_hub_translates_raw_text_with_the_folder_alone(folder, expected):
+    model = MuseModel.from_pretrained(folder)
+    limits = {"max_len_a": 1.5, "max_len_b": 30}
+    assert model.translate(GERMAN[:3], beam=3, **limits) == expected
+    assert model.translate(GERMAN[1], beam=3, **limits) == expected[1]
+
+
+def test_the_hub_takes_fairseqs_own_settings(folder):
+    model = MuseModel.from_pretrained(folder, "checkpoint_of_old_fairseq.pt", folder, tokenizer="space")
+    assert model.encode(f"{GERMAN[0]}").ne(model.src_dict.unk()).any()
+    assert type(model.tokenizer).__name__ == "SpaceTokenizer"
+
+
+def test_a_folder_without_a_checkpoint_is_named(tmp_path):
+    sentence = (
+        r"^the folder must hold one of checkpoint_avg\.pt, checkpoint_best\.pt, checkpoint_last\.pt, but "
+        rf"{re.escape(str(tmp_path))} holds none; name the file by checkpoint_file\.$"
+    )
+    with pytest.raises(FileNotFoundError, match=sentence):
+        MuseModel.from_pretrained(tmp_path)
+
+
+def test_interactive_takes_raw_text(folder, expected, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in GERMAN[:3])))
+    printed = run(
+        "interactive", folder, "--user-dir", USER_DIR, "--path", folder / "checkpoint_avg.pt", "--cpu", "--beam", 3,
+        "--source-lang", "de", "--target-lang", "en", "--max-len-a", 1.5, "--max-len-b", 30,
+        "--tokenizer", "muse_text_pipeline", "--text-pipeline", folder,
+    )  # fmt: skip
+    assert [text.strip() for text in re.findall(r"^D-\d+\t\S+\t(.*)$", printed, re.MULTILINE)] == expected
+
+
+def test_the_tokenizer_needs_a_folder_with_a_pipeline(tmp_path):
+    config = TextPipelineConfig()
+    with pytest.raises(ValueError, match=r"^--tokenizer muse_text_pipeline needs --text-pipeline DIR, but it is not"):
+        TextPipelineTokenizer(config)
+    config.text_pipeline = str(tmp_path)
+    with pytest.raises(FileNotFoundError, match=rf"{FILE_NAME} does not exist"):
+        TextPipelineTokenizer(config)
+
+
+# ---- phrases that must occur --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_phrases_occur_in_the_translations_of_their_own_lines(folder, order):
+    translator = Translator.load(folder, cpu=True, beam=6, constraints=order)
+    phrases = [["the station", "see"], [], ["isn't"]]
+    lines = [Line(i, "\t".join([GERMAN[i], *phrases[i]])) for i in range(3)]
+    translations = translator.translate_lines(lines)
+    for own, translation in zip(phrases, translations, strict=True):
+        assert all(phrase in translation for phrase in own)
+    free = Translator.load(folder, cpu=True, beam=6).translate_lines([Line(i, GERMAN[i]) for i in range(3)])
+    assert "see" not in free[0]
+    assert "isn't" not in free[2]
+    if order == "ordered":
+        assert translations[0].index("the station") < translations[0].index("see")
+
+
+def test_a_phrase_with_unknown_words_is_left_out_and_said(folder, caplog):
+    translator = Translator.load(folder, cpu=True, beam=6, constraints="ordered")
+    with caplog.at_level(logging.WARNING):
+        (translation,) = translator.translate_lines([Line(7, f"{GERMAN[0]}\t\u4f60\t \tsee")])
+    assert "see" in translation
+    assert caplog.messages[1:] == [
+        "line 7: the phrase '\u4f60' has words that the model does not know; it is left out."
+    ]
+
+
+def test_without_the_flag_a_tab_is_a_space(folder):
+    translator = Translator.load(folder, cpu=True)
+    first, second = translator.translate_lines([Line(1, "Wo\tist"), Line(2, "Wo ist")])
+    assert first == second
