@@ -83,9 +83,11 @@ def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str)
     others = False
     for name, several in results.items():
         row = rows[name]
-        published = float(row.published)
-        against = None if name == REFERENCE else float(rows[REFERENCE].published)
-        cells = [f"`{name}`", row.what, row.tables.replace(" ", ", "), row.published + _differ(published, against, 1)]
+        published = ""
+        if row.published != "-":
+            against = None if name == REFERENCE else float(rows[REFERENCE].published)
+            published = row.published + _differ(float(row.published), against, 1)
+        cells = [f"`{name}`", row.what, row.tables.replace(" ", ", "), published]
         for test in tests:
             values, base = scores_of(name, test), scores_of(REFERENCE, test)
             own = _differ(mean(values), mean(base) if base and name != REFERENCE else None, 2) if values else ""

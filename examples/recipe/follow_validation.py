@@ -102,8 +102,8 @@ def main() -> int:
         if warns and is_off(*validation, published):
             warns = False
             print(
-                f"{args.title}: warning: this run is clearly behind the authors'; before it goes on, look at the "
-                "data (warnings of prepare.sh), the rate and the gradient norm (gnorm)",
+                f"{args.title}: warning: this run is clearly behind the authors'; before training continues, look at "
+                "the data (warnings of prepare.sh), the rate and the gradient norm (gnorm)",
                 flush=True,
             )
     return 0

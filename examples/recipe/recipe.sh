@@ -128,13 +128,14 @@ read_rows() { # read_rows AWK: runs AWK on every row of rows.tsv
 }
 
 list_rows() { # list_rows: their names, a space between them
-  read_rows '{ printf "%s%s", separator, $1; separator = " " }'
+  read_rows 'printf "%s%s", separator, $1; separator = " "'
 }
 
 show_rows() { # show_rows: what ROW may be, for people
   printf '%-22s %-9s %-10s %-9s %-10s %s\n' ROW tables published expected parameters 'what it is (published: IWSLT14 German-English)'
-  read_rows '{ gsub(" ", ",", $2); if ($10 != "-") $10 = $10 " M"; if ($6 == "no") $11 = $11 " (not for multi30k)"
-    printf "%-22s %-9s %-10s %-9s %-10s %s\n", $1, $2, $7, $8 "-" $9, $10, $11 }'
+  read_rows 'gsub(" ", ",", $2); interval = $7 == "-" ? "-" : $8 "-" $9; if ($10 != "-") $10 = $10 " M"
+    if ($5 == "no") $11 = $11 " (not for iwslt14_de_en)"; if ($6 == "no") $11 = $11 " (not for multi30k)"
+    printf "%-22s %-9s %-10s %-9s %-10s %s\n", $1, $2, $7, interval, $10, $11'
 }
 
 # choose_row: finds ROW, or else MODEL, in rows.tsv; sets model, row (empty where it is the model itself), row_flags, row_settings for

@@ -1,6 +1,7 @@
 """ROW=: every row of MUSE's Tables 2, 3 and 5 to 7 as a training of its own, with its published score."""
 
 import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -274,6 +275,25 @@ def test_measured_scores_stand_next_to_the_published_ones(tmp_path):
     assert lines[3].endswith("| 6 | 34.9 (-1.4) | 35.00 (-1.20) * | 1 |")
     assert "not the published setting" in done.stdout
     assert (tmp_path / "ablation.md").read_text() == done.stdout
+
+
+def test_a_row_of_which_nothing_is_published_may_be_added(tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("recipe.sh", "rows.tsv", "ablation_table.py", "tabulate.py"):
+        shutil.copy(TOOLS / name, tools)
+    line = ["own_encoder", "-", "muse", "--arch muse_tiny", "no", "-", "-", "-", "-", "-", "an encoder of our own"]
+    with (tools / "rows.tsv").open("a", encoding="utf-8") as file:
+        file.write("\t".join(line) + "\n")
+    shown = subprocess.run(
+        ["bash", "-c", f". {tools}/recipe.sh; show_rows"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    assert shown.split(maxsplit=5) == ["own_encoder", *"----", "an encoder of our own (not for iwslt14_de_en)"]
+    runs = [f"{row}={write_run(tmp_path / row, bleu, 1)}" for row, bleu in (("muse", 36.0), ("own_encoder", 36.5))]
+    command = [sys.executable, str(tools / "ablation_table.py"), *runs, "--recipe", "multi30k"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[3] == "| `own_encoder` | an encoder of our own | - |  | 36.50 (+0.50) | 1 |"
+    assert "Other data and sizes than the published ones" in done.stdout
 
 
 def test_a_run_without_results_is_named(tmp_path):
