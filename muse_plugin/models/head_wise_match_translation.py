@@ -148,6 +148,7 @@ def _build(flags: Any, dictionary: Any) -> MuseEncoder:
     known = flat_flags(Namespace(**flags), family.config_class)
     check_config(known, config_class=family.config_class)
     known.encoder_layers_to_keep = known.decoder_layers_to_keep = None
+    known.conv_backend = "auto"  # the one of the translation model's training may not be here
     cfg = transformer_config(known)
     embedding = MuseModel.build_embedding(cfg, dictionary, cfg.encoder.embed_dim)
     encoder = MuseEncoder(cfg, dictionary, embedding)

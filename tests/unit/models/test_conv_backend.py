@@ -5,8 +5,19 @@ import logging
 import pytest
 import torch
 from support.helpers import assert_close
-from support.muse_models import both, build, build_from_config, faults_of, logits_of, make_config, make_pair
+from support.muse_models import (
+    both,
+    build,
+    build_from_config,
+    faults_of,
+    logits_of,
+    make_config,
+    make_pair,
+    make_task,
+)
 
+from muse_plugin.models import head_wise_match_translation
+from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.presets import DERIVED
 from muse_plugin.models.sentence_transformer import SentenceTransformerConfig, SentenceTransformerModel
 from muse_plugin.modules import gated_conv
@@ -71,6 +82,11 @@ def test_a_stored_flag_can_be_overridden_and_older_checkpoints_have_none():
     assert backends_of(build_from_config(config)) == {"reference"}
     del config["conv_backend"]
     assert backends_of(build_from_config(config)) == {"auto"}
+
+
+def test_a_matcher_on_its_encoder_does_not_take_it_over():
+    flags = {**vars(flat_flags(make_config(conv_backend="triton"))), "_name": "muse"}
+    assert backends_of(head_wise_match_translation._build(flags, make_task().source_dictionary)) == {"auto"}
 
 
 @pytest.mark.parametrize("sizes", ["9", "1", "[[3], [9]]"])
