@@ -55,6 +55,7 @@ COMMANDS = {
     "average": Command("checkpoints.averaging", "average several checkpoints of one training run into one"),
     "convert": Command("checkpoints.authors_format", "turn a checkpoint of the MUSE authors into one of this package"),
     "translate": Command("inference.translate", "translate raw sentences from standard input"),
+    "export": Command("exporting.export", "write a folder that translates without fairseq and torch"),
     "view": Command("view.view", "look into translations in a browser: n-best, attention, gates"),
     "prepare-translation": Command("preparation.prepare_translation", "make translation data from parallel text"),
     "text-pipeline": Command("preparation.write_text_pipeline", "make a text pipeline of existing subwords"),
