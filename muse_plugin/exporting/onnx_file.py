@@ -17,6 +17,7 @@ from muse_plugin.exporting.graphs import EncoderGraph, StepGraph
 
 OPSET = 17  # the first with layer norm as one operator
 LARGEST_FILE = (1 << 31) - (1 << 20)  # bytes: a file of protobuf holds less than 2 GiB
+SECOND_FILE_FROM = 1 << 10  # bytes of a tensor that moves to the second file where one is not enough
 _SHARED_FROM = 1 << 10  # bytes of a constant that is stored by itself, once
 ENCODER_NAME, STEP_NAME = "encoder.onnx", "decoder_step.onnx"
 
@@ -205,6 +206,10 @@ def _save(model: Any, path: Path) -> None:
 
     model.producer_name = "muse_plugin"
     is_large = model.ByteSize() > LARGEST_FILE
-    options = {"save_as_external_data": True, "location": f"{path.name}.data"} if is_large else {}
+    options = (
+        {"save_as_external_data": True, "location": f"{path.name}.data", "size_threshold": SECOND_FILE_FROM}
+        if is_large
+        else {}
+    )
     onnx.save_model(model, str(path), **options)
     onnx.checker.check_model(str(path), full_check=True)
