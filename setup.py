@@ -21,6 +21,8 @@ MATCH = ["tokenizers>=0.19", "safetensors>=0.4"]
 TAGGING = ["pytorch-crf>=0.7.2", "seqeval>=1.2"]  # seqeval 1.2.2 cannot be built by itself; README.md says how
 SERVE = ["starlette>=0.37", "uvicorn>=0.30", "prometheus-client>=0.20"]
 WORD2VEC = ["gensim>=4.3"]
+EXPORT = ["onnx>=1.15", "onnxruntime>=1.17"]
+CTRANSLATE2 = ["ctranslate2>=4.0"]
 
 
 class BuildWithStandIns(build_py):
@@ -82,12 +84,16 @@ setup(
         "serve": SERVE,
         "word2vec": WORD2VEC,
         "tagging": TAGGING,
+        "export": EXPORT,
+        "ctranslate2": CTRANSLATE2,
         "triton": ["triton>=3.0; platform_system == 'Linux'"],
         "figures": FIGURES,
         # What recipes need that not every user does; scripts/setup.sh installs it.
         "recipes": [*FIGURES, *MATCH, *SERVE, *TAGGING, *WORD2VEC],
         # What tests need on top of that.
         "dev": [
+            *EXPORT,
+            *CTRANSLATE2,
             "pytest>=8.0",
             "pytest-xdist>=3.5",  # the tests on all cores
             "hypothesis>=6.80",

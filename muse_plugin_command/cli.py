@@ -57,6 +57,7 @@ COMMANDS = {
     "translate": Command("inference.translate", "translate raw sentences from standard input"),
     "serve": Command("serve.serve", "answer requests for translations over HTTP"),
     "view": Command("serve.view", "look into translations in a browser: n-best, attention, gates"),
+    "export": Command("exporting.export", "write a folder that translates without fairseq and torch"),
     "prepare-translation": Command("preparation.prepare_translation", "make translation data from parallel text"),
     "text-pipeline": Command("preparation.write_text_pipeline", "make a text pipeline of existing subwords"),
     "prepare-text": Command("preparation.prepare_text", "make training data for sentence models from labelled text"),

@@ -63,6 +63,7 @@ NO_TRAINING = "nothing can be trained or translated"
 NO_TEXT = "no raw text can be prepared: neither the quickstart nor 'muse-plugin translate' works"
 NO_PIECES = "no text is cut into pieces of SentencePiece (SUBWORDS=sentencepiece)"
 NO_SERVER = "nothing is served over HTTP (serve, view)"
+NO_EXPORT = "no model is written to a folder that runs without fairseq and torch (muse-plugin export)"
 NO_BERT = "head-wise match has no BERT (--bert-dir), only this package's own encoders"
 
 REQUIREMENTS = (
@@ -100,6 +101,11 @@ REQUIREMENTS = (
     _optional("starlette", "0.37", "1.10.0", NO_SERVER),
     _optional("uvicorn", "0.30", "0.54.0", NO_SERVER),
     _optional("prometheus-client", "0.20", "0.26.0", NO_SERVER, module="prometheus_client"),
+    _optional("onnx", "1.15", "1.23.2", NO_EXPORT),
+    _optional("onnxruntime", "1.17", "1.32.0", NO_EXPORT),
+    _optional(
+        "ctranslate2", "4.0", "4.8.5", "no plain Transformer is written for CTranslate2 (export --format ctranslate2)"
+    ),
     _optional("gensim", "4.3", "4.4.0", "prepare-text trains no word vectors (--word2vec)"),
     _optional("matplotlib", "3.6", "3.11.2", "no figures are drawn (analyze, match explain, evaluate --plot)"),
     _optional("tensorboard", "2.10", "none yet", "fairseq-train --tensorboard-logdir writes nothing"),

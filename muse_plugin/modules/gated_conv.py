@@ -209,7 +209,7 @@ class DynamicConv(_HeadConv):
             reach = min(values.shape[1], taps.shape[3])
             window = split_heads(values[:, values.shape[1] - reach :], self.num_heads)
             return merge_heads(torch.matmul(taps[..., taps.shape[3] - reach :], window))
-        left = self._padding_left(taps.shape[3])
+        left = self._padding_left(max(self.kernel_sizes))
         heads = split_heads(values, self.num_heads)
         return merge_heads(dynamic_conv(heads, taps, padding_left=left, backend=self._choose_backend(heads)))
 

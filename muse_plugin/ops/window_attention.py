@@ -384,6 +384,6 @@ def _zero_rows_without_keys(out: Tensor, windows: Windows, positions: int, paddi
     else:
         # How many real keys there are before each position.
         before = F.pad((~padding).long().cumsum(1), (1, 0))[:, None].expand(-1, out.shape[1], -1)
-        begin, end = (x.expand(len(padding), -1, -1) for x in (begin, end))
+        begin, end = (x.expand(padding.shape[0], -1, -1) for x in (begin, end))
         blind = before.gather(2, end) <= before.gather(2, begin)
     return out.masked_fill(blind[..., None], 0.0)

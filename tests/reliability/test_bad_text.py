@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from support.lines import answer_lines
 from support.translation_models import GERMAN, save_translation_model
 
+from muse_plugin.exporting import run as exported_program
 from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.inference.predict import Predictor
+from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 from muse_plugin_command import cli
 
@@ -174,6 +176,27 @@ def test_translate_gives_a_line_for_each_line_in_order(translator, tmp_path, cap
     assert [int(n) for n in re.findall(r"line (\d+) is not valid UTF-8", caplog.text)] == bad
 
 
+@pytest.fixture(scope="module")
+def runner(translation_folder, tmp_path_factory):
+    for name in ("onnx", "onnxruntime"):
+        pytest.importorskip(name, reason="needs the extra 'export'")
+    folder = tmp_path_factory.mktemp("exported") / "folder"
+    assert cli.main(["export", "--path", str(translation_folder), "--output", str(folder)]) == 0
+    return exported_program.Translator(folder, threads=1)
+
+
+@some_examples
+@given(lines=lines_of_bytes, ends=st.booleans())
+def test_an_exported_folder_gives_the_lines_of_translate(runner, translator, tmp_path, lines, ends):
+    content = b"\n".join([*lines, b"Wo"]) + b"\n" * ends
+    read = list(exported_program.read_lines(io.BytesIO(content)))
+    assert read == [text for text, _ in iterate_stream(io.BytesIO(content))]
+    out = runner.translate(read, beam=2)
+    assert all(line == clean_line(line) for line in out)
+    for line, translation in zip(read, out, strict=True):  # one by one: translate's longest output is that of a batch
+        assert translation == translator.translate_lines([Line(1, line)])[0]
+
+
 @some_examples
 @given(lines=lines_of_bytes, ends=st.booleans())
 def test_predict_gives_a_label_for_each_line_in_order(labeller, tmp_path, caplog, lines, ends):
@@ -258,6 +281,11 @@ LONG_LINES = {
 
 # Every word gets a tag, however many there are; others are read up to the longest text of the model.
 FEW_WORDS = ("one word", "emoji", "spaces", "combining accents", "nothing to be seen")
+
+
+def test_lines_of_100_000_characters_through_an_exported_folder(runner):
+    out = runner.translate(["Wo", *LONG_LINES.values(), "", "Wo"], beam=1)
+    assert (out[0] == out[-1], out[-2], len(out)) == (True, "", len(LONG_LINES) + 3)
 
 
 @pytest.mark.parametrize("kind", ["translation", "labelling", "tagging"])

@@ -14,13 +14,14 @@ GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist noch nicht da.", "Ich sehe den Bah
 ENGLISH = ["Where is the station?", "The train isn't there yet.", "I don't see the station."] * 3
 
 
-def save_translation_model(folder: Path, seed: int = 1) -> Path:
+def save_translation_model(folder: Path, seed: int = 1, arch: str = "muse_tiny") -> Path:
     """Makes a German-English model with its dictionaries and text pipeline.
 
     Args:
-        folder: an existing folder; it gets ``checkpoint_avg.pt``, and the same with settings in the form that fairseq
+        folder: made if missing; it gets ``checkpoint_avg.pt``, and the same with settings in the form that fairseq
             had before 1.0 in ``checkpoint_of_old_fairseq.pt``.
         seed: of the parameters.
+        arch: of one layer each side, eight channels wide.
 
     Returns:
         ``folder``.
@@ -33,8 +34,10 @@ def save_translation_model(folder: Path, seed: int = 1) -> Path:
             dictionary.add_symbol(word)
     for lang in ("de", "en"):
         dictionary.save(str(folder / f"dict.{lang}.txt"))
-    flags = f"{folder} --arch muse_tiny --source-lang de --target-lang en --share-all-embeddings"
+    flags = f"{folder} --arch {arch} --source-lang de --target-lang en --share-all-embeddings"
     flags += " --encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8"
+    flags += " --encoder-attention-heads 4 --decoder-attention-heads 4"
+    flags += " --encoder-ffn-embed-dim 256 --decoder-ffn-embed-dim 256"  # those of muse_tiny
     flags += " --max-source-positions 20 --max-target-positions 12"
     args = options.parse_args_and_arch(options.get_training_parser(), flags.split())
     torch.manual_seed(seed)

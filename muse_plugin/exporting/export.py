@@ -1,0 +1,106 @@
+"""``muse-plugin export``: a trained translation model to a folder that needs neither fairseq nor torch."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from muse_plugin.checkpoints.model_loading import find_checkpoint, read_state
+from muse_plugin.exporting.model_card import describe_training, find_scores
+from muse_plugin.files.lines import check_file
+from muse_plugin.inference.translate import Translator
+from muse_plugin.preparation.output_folder import build_folder
+from muse_plugin_command.flag_checks import check_target_folder
+
+
+class Source(NamedTuple):
+    """What is exported.
+
+    Attributes:
+        checkpoint: the file.
+        state: its content, as fairseq reads it.
+        translator: the model with its task and text pipeline.
+    """
+
+    checkpoint: Path
+    state: dict[str, Any]
+    translator: Translator
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the folder; the body of ``muse-plugin export``.
+
+    Args:
+        args: the parsed flags.
+
+    Returns:
+        0.
+
+    Raises:
+        FileExistsError: if the folder is there and not empty.
+        FileNotFoundError: if a file is missing.
+        ImportError: if a package is missing that writes the format.
+        NotImplementedError: if the model cannot be written in the format.
+        ValueError: if flags do not fit or a file is damaged.
+    """
+    _check(args)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    if args.format == "onnx":
+        _require("onnx", "onnxruntime", extra="export")
+        from muse_plugin.exporting.onnx_folder import fill_folder
+    else:
+        _require("ctranslate2", extra="ctranslate2")
+        from muse_plugin.exporting.ctranslate2_folder import fill_folder
+    translator = Translator.load(args.path, data=args.data, cpu=True)
+    checkpoint = find_checkpoint(args.path)
+    state = read_state(checkpoint, {"data": str(translator.folder)})
+    if translator.pipeline.source.settings.subwords == "wordpiece":
+        raise NotImplementedError(
+            "muse-plugin export takes text pipelines of byte-pair encoding, SentencePiece or whole words, but got word "
+            "pieces; translate with muse-plugin translate."
+        )
+    facts = {
+        "training": describe_training(state),
+        "scores": find_scores(checkpoint),
+        "licence": args.licence,
+        "name": _name(checkpoint.parent.resolve()),
+    }
+    with build_folder(args.output) as folder:
+        fill_folder(folder, Source(checkpoint, state, translator), facts, args.int8, args.evaluate)
+    sys.stdout.write(f"written to {args.output}: {', '.join(sorted(path.name for path in args.output.iterdir()))}\n")
+    if args.format == "onnx":
+        sys.stdout.write(f"translate raw text:\n  python {args.output / 'run.py'} < in.txt > out.txt\n")
+    return 0
+
+
+def _name(folder: Path) -> str:
+    """What to call a model that lies in this folder."""
+    return folder.parent.name if folder.name in ("model", "checkpoints") else folder.name
+
+
+def _check(args: argparse.Namespace) -> None:
+    check_target_folder(args.output, "--output")
+    if args.output.exists() and any(args.output.iterdir()):
+        raise FileExistsError(
+            f"--output must name a new or an empty folder, but {args.output} holds "
+            f"{', '.join(sorted(path.name for path in args.output.iterdir())[:3])}; name another folder."
+        )
+    for path in args.evaluate or ():
+        check_file(path, "--evaluate")
+    if args.evaluate and args.format != "onnx":
+        raise ValueError(
+            "--evaluate translates with the program of --format onnx, but got --format ctranslate2; leave it out."
+        )
+
+
+def _require(*packages: str, extra: str) -> None:
+    """Says before anything is loaded which package is missing."""
+    import importlib.util
+
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"muse-plugin export needs {' and '.join(packages)}, but {' and '.join(missing)} cannot be found; run "
+            f"pip install {' '.join(missing)}, or install this package with the extra '{extra}'."
+        )

@@ -1,0 +1,134 @@
+"""The exported graphs compute what the model computes, in every variant, whatever the lengths and the order of rows."""
+
+from argparse import Namespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.models import build_model
+from support.helpers import assert_close
+from support.muse_models import ATOL, SMALL, SYMBOLS, VARIANTS, build, built, lengths_of, make_pair, make_task
+from torch import nn
+
+from muse_plugin.exporting.graphs import make_graphs
+
+LENGTHS = [((7, 5, 3), (9, 9, 9)), ((1,), (22,)), ((20, 18, 2, 2), (5, 5, 5, 5))]
+# One for each way that something is computed; the others differ in numbers only.
+WRITTEN = [
+    *("muse", "muse_simple", "plain_transformer", "lightweight", "depthwise", "standard", "separate_projection"),
+    *("even_decoder_kernel", "long_kernel", "no_gate", "long_short_range", "multi_scale", "distance", "ffn_shared"),
+    *("everything_limited", "conv_before_cross_attention", "growing_kernels", "normalize_before", "no_positions"),
+    *("learned_positions", "embedding_norm", "other_embedding_widths", "adaptive_softmax", "share_all_embeddings"),
+]
+FAIRSEQ = {
+    "transformer": {},
+    "transformer_normalized_before": {"encoder_normalize_before": True, "decoder_normalize_before": True},
+    "transformer_with_learned_positions": {"encoder_learned_pos": True, "decoder_learned_pos": True},
+    "transformer_sharing_embeddings": {"share_all_embeddings": True, "layernorm_embedding": True},
+}
+
+
+def build_of_fairseq(**flags):
+    torch.manual_seed(3)
+    small = {**SMALL, "max_source_positions": 30, "max_target_positions": 30, "dropout": 0.0}
+    net = build_model(Namespace(_name="transformer", arch="transformer", **{**small, **flags}), make_task())
+    for name, parameter in net.named_parameters():
+        if "bias" in name:
+            nn.init.normal_(parameter, std=0.3)
+    return net.eval()
+
+
+def build_variant(name):
+    if name == "leaky":
+        return build(conv_padding="leaky").eval()
+    return build_of_fairseq(**FAIRSEQ[name]) if name in FAIRSEQ else built(name)
+
+
+def expected_of(net, source, previous):
+    with torch.no_grad():
+        out = net.decoder(previous, net.encoder(source, lengths_of(source)))
+        return net.get_normalized_probs(out, log_probs=True)
+
+
+def compare(net, graphs, encode, step):
+    """Steps through sentences, rows in another order at every step, and compares with all positions at once."""
+    for lengths, target_lengths in LENGTHS:
+        _, _, source, previous = make_pair(lengths, target_lengths)
+        encoded = encode(source)
+        # Three hypotheses for each sentence: the same words, moved on by one and by two.
+        tokens = torch.stack([previous, previous.roll(1, 1), previous.roll(2, 1)], 1).flatten(0, 1)
+        expected = expected_of(net, source.repeat_interleave(3, 0), tokens)
+        histories = [torch.zeros(len(tokens), 0, size) for size in graphs[1].history_sizes.values()]
+        order = torch.arange(len(tokens))  # where the rows of the last step are
+        for position in range(tokens.shape[1]):
+            # Within a sentence only, as in a beam.
+            swap = torch.cat([torch.arange(i, i + 3).roll(position) for i in range(0, len(tokens), 3)])
+            order = order[swap]
+            scores, histories = step(tokens[order, position], position, swap, encoded, histories)
+            assert_close(scores, expected[order, position], atol=ATOL)
+
+
+@pytest.mark.parametrize("name", ["leaky", *VARIANTS, *FAIRSEQ])
+def test_steps_with_explicit_histories_equal_the_model(name):
+    net = build_variant(name)
+    graphs = make_graphs(net)
+
+    def step(tokens, position, order, encoded, histories):
+        with torch.no_grad():
+            scores, *new = graphs[1](tokens, torch.tensor(position), order, *encoded, *histories)
+        return scores, new
+
+    with torch.no_grad():
+        compare(net, graphs, graphs[0], step)
+
+
+@pytest.mark.parametrize("name", [*WRITTEN, "transformer", "transformer_sharing_embeddings"])
+def test_onnx_files_equal_the_model(name, tmp_path):
+    pytest.importorskip("onnx", reason="needs the extra 'export'")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'export'")
+    from muse_plugin.exporting.onnx_file import write_encoder, write_step
+
+    net = build_variant(name)
+    graphs = make_graphs(net)
+    write_encoder(graphs[0], tmp_path / "encoder.onnx")
+    write_step(graphs[1], tmp_path / "step.onnx")
+    encoder, decoder = (onnxruntime.InferenceSession(str(tmp_path / f"{n}.onnx")) for n in ("encoder", "step"))
+    wanted = {own.name for own in decoder.get_inputs()}
+
+    def encode(source):
+        return encoder.run(None, {"tokens": source.numpy()})
+
+    def step(tokens, position, order, encoded, histories):
+        numbers = {"tokens": tokens, "position": torch.tensor(position), "order": order}
+        inputs = {name: number.numpy() for name, number in numbers.items()}
+        inputs["candidates"] = np.array([SYMBOLS])
+        inputs |= dict(zip(["padding", *graphs[1].encoder_names], encoded, strict=True))
+        inputs |= {n: np.asarray(h) for n, h in zip(graphs[1].history_sizes, histories, strict=True)}
+        scores, words, eos, *new = decoder.run(None, {n: x for n, x in inputs.items() if n in wanted})
+        by_word = np.empty_like(scores)
+        np.put_along_axis(by_word, words, scores, axis=1)
+        assert (by_word[:, 2] == eos).all()
+        return torch.from_numpy(by_word), new
+
+    compare(net, graphs, encode, step)
+
+
+def test_the_model_is_not_changed():
+    net = build()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    make_graphs(net)
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert {module.backend for module in net.modules() if hasattr(module, "backend")} == {"auto"}
+
+
+def test_another_kind_of_model_is_refused():
+    with pytest.raises(NotImplementedError, match=r"but of this model it is a Linear; translate with"):
+        make_graphs(nn.Linear(2, 2))
+
+
+def test_an_addition_to_the_transformer_is_refused():
+    with pytest.raises(NotImplementedError, match="but of this model its decoder has no cross-attention of its own;"):
+        make_graphs(build_of_fairseq(no_cross_attention=True, cross_self_attention=True))
+    with pytest.raises(NotImplementedError, match="but of this model its layers have attn_ln, ffn_layernorm;"):
+        make_graphs(build_of_fairseq(scale_attn=True, scale_fc=True))
