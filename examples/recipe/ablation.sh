@@ -17,10 +17,12 @@ recipe=ablation
 check_settings 'RECIPE=iwslt14_de_en|multi30k' SEEDS+=whole "ROWS+=$(list_rows)"
 [[ -z "${ROW:-}${MODEL:-}${SEED:-}" ]] || fail "ROWS and SEEDS say what is trained, but ROW, MODEL or SEED is set as well; unset it."
 folder=$tools/../${RECIPE:-iwslt14_de_en}
+# shellcheck disable=SC2016 # the dollar signs are awk's
 read -r -a rows <<<"${ROWS:-$(read_rows 'if ($2 ~ /6/) printf "%s ", $1')}"
 read -r -a seeds <<<"${SEEDS:-1 2 3}"
 
 find_run() ( # find_run ROW SEED: the folder of a run, by the recipe's own settings; refuses a row that is none of the recipe
+  # shellcheck disable=SC2030 # for this function alone
   export ROW=$1 SEED=$2
   # shellcheck source=examples/iwslt14_de_en/common.sh
   . "$folder/common.sh" >&2
@@ -32,6 +34,7 @@ bash "$folder/prepare.sh"
 outside=0 runs=()
 for row in "${rows[@]}"; do
   for seed in "${seeds[@]}"; do
+    # shellcheck disable=SC2031
     export ROW=$row SEED=$seed
     bash "$folder/train.sh" "$@"
     code=0

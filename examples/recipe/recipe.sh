@@ -128,11 +128,13 @@ read_rows() { # read_rows AWK: runs AWK on every row of rows.tsv
 }
 
 list_rows() { # list_rows: their names, a space between them
+  # shellcheck disable=SC2016 # the dollar signs are awk's
   read_rows 'printf "%s%s", separator, $1; separator = " "'
 }
 
 show_rows() { # show_rows: what ROW may be, for people
   printf '%-22s %-9s %-10s %-9s %-10s %s\n' ROW tables published expected parameters 'what it is (published: IWSLT14 German-English)'
+  # shellcheck disable=SC2016 # the same
   read_rows 'gsub(" ", ",", $2); interval = $7 == "-" ? "-" : $8 "-" $9; if ($10 != "-") $10 = $10 " M"
     if ($5 == "no") $11 = $11 " (not for iwslt14_de_en)"; if ($6 == "no") $11 = $11 " (not for multi30k)"
     printf "%-22s %-9s %-10s %-9s %-10s %s\n", $1, $2, $7, interval, $10, $11'
@@ -143,6 +145,7 @@ show_rows() { # show_rows: what ROW may be, for people
 choose_row() {
   local name=${ROW:-$model} fields tables own_model flags iwslt14 multi30k published low high parameters what own other
   row='' row_flags=() row_settings=() expected=(- - -)
+  # shellcheck disable=SC2016 # the same
   fields=$(NAME=$name read_rows 'if ($1 == ENVIRON["NAME"]) print')
   if [[ -z "$fields" ]]; then return; fi
   # shellcheck disable=SC2034 # the columns that are for people
@@ -155,6 +158,7 @@ choose_row() {
   if [[ -n "${ROW:-}" ]]; then
     [[ "${MODEL:-$own_model}" == "$own_model" ]] || fail "ROW=$ROW is a row of MODEL=$own_model, but MODEL is $MODEL; set ROW alone."
     model=$own_model
+    # shellcheck disable=SC2034 # the scripts of recipes read it
     if [[ "$name" != "$model" ]]; then row=$name row_settings=("row=$name"); fi
   fi
   if [[ "$trial" == 1 ]]; then own=$multi30k; fi # its four layers

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
@@ -83,7 +84,13 @@ def _compare(trainer: Trainer, mine: Iterator[tuple[str, Fingerprint]]) -> None:
     parallel = trainer.cfg.distributed_training.pipeline_model_parallel or trainer.cfg.common.model_parallel_size > 1
     if trainer.tpu or parallel or distributed_utils.get_global_world_size() == 1:
         return
-    check_equal(distributed_utils.all_gather_list(dict(mine), group=distributed_utils.get_global_group()))
+    gathered = distributed_utils.all_gather_list(dict(mine), group=distributed_utils.get_global_group())
+    try:
+        check_equal(gathered)
+    except ValueError:  # in every process, as all of them have gathered the same
+        # A thread that still runs when the interpreter ends may abort it, and the exit code would not be 1.
+        torch.distributed.destroy_process_group()
+        raise
 
 
 def _apply() -> None:

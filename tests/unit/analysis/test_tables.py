@@ -341,7 +341,7 @@ def test_weights_by_offset_with_and_without_the_distance_mask(directed, tmp_path
                 found["with"].append(weights[0][0])
                 found["without"].append(without[0][0])
         for mask, tables in found.items():
-            own = {row.offset_tokens: row for row in rows if row[1:3] == (site.side, mask)}
+            own = {row.offset_tokens: row for row in rows if (row.direction, row.distance_mask) == (site.side, mask)}
             expected = range(-20, 0) if site.side == "forward" else range(1, 21)
             assert sorted(own) == list(expected)
             assert {row.alpha for row in own.values()} == {0.5 if mask == "with" else 0.0}
@@ -354,7 +354,7 @@ def test_weights_by_offset_with_and_without_the_distance_mask(directed, tmp_path
     assert legend_of(axes) == [f"{side}, alpha = {alpha}" for side in ("forward", "backward") for alpha in ("0.5", "0")]
     offsets, weights = lines_of(axes)["backward, alpha = 0.5"]
     assert offsets == list(range(1, 21))
-    assert weights[0] == next(r.weight for r in rows if r[1:3] == ("backward", "with"))
+    assert weights[0] == next(r.weight for r in rows if (r.direction, r.distance_mask) == ("backward", "with"))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("offset of the key (tokens)", "mean weight (0 to 1)")
 
 
