@@ -184,4 +184,4 @@ def _table(head: Sequence[str], rows: Any) -> str:
 def _line(text: Any) -> str:
     """Text from elsewhere in one line of Markdown."""
     line = " ".join(str(text).split())
-    return "".join(c if c.isprintable() else " " for c in line).replace("|", "/").replace("<", "&lt;")[:300]
+    return "".join(c if c.isprintable() else " " for c in line).replace("|", "\\|").replace("<", "&lt;")[:300]

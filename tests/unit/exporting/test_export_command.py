@@ -70,7 +70,7 @@ def test_int8_is_smaller_and_measured_before_and_after(checkpoint_folder, tmp_pa
     card = (output / "README.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in card.splitlines() if line.startswith(("| float32 |", "| int8 |"))]
     assert [row[0] for row in rows] == ["| float32", "| int8"]
-    assert all(row[2] == "9" and "/tok:13a/" in row[3] for row in rows)
+    assert all(row[2] == "9" and "\\|tok:13a\\|" in row[3] for row in rows)
     assert json.loads((output / "config.json").read_text())["weights"] == "int8"
     assert len(runner.Translator(output).translate(GERMAN)) == len(GERMAN)
     import onnx
