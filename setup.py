@@ -18,11 +18,12 @@ STAND_INS = Path("muse_plugin", "fairseq_stand_ins")
 
 FIGURES = ["matplotlib>=3.6"]
 MATCH = ["tokenizers>=0.19", "safetensors>=0.4"]
-TAGGING = ["pytorch-crf>=0.7.2", "seqeval>=1.2"]  # seqeval 1.2.2 cannot be built by itself; README.md says how
+TAGGING = ["pytorch-crf>=0.7.2", "seqeval>=1.2"]  # seqeval 1.2.2 cannot be built by itself; docs/sentence-models.md says how
 SERVE = ["starlette>=0.37", "uvicorn>=0.30", "prometheus-client>=0.20"]
 WORD2VEC = ["gensim>=4.3"]
 EXPORT = ["onnx>=1.15", "onnxruntime>=1.17"]
 CTRANSLATE2 = ["ctranslate2>=4.0"]
+DOCS = ["sphinx>=7.0", "myst-parser>=3.0", "furo>=2024.1"]
 
 
 class BuildWithStandIns(build_py):
@@ -90,10 +91,12 @@ setup(
         "figures": FIGURES,
         # What recipes need that not every user does; scripts/setup.sh installs it.
         "recipes": [*FIGURES, *MATCH, *SERVE, *TAGGING, *WORD2VEC],
+        "docs": DOCS,  # the site of scripts/docs.sh
         # What tests need on top of that.
         "dev": [
             *EXPORT,
             *CTRANSLATE2,
+            *DOCS,
             "pytest>=8.0",
             "pytest-xdist>=3.5",  # the tests on all cores
             "hypothesis>=6.80",

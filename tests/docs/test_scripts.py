@@ -252,10 +252,18 @@ def check_text(text, place):
     return count
 
 
+def find_documents():
+    """What a user reads, the top README first."""
+    return [
+        REPOSITORY / "README.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        *find_files("docs/*.md"),
+        *find_files("examples/**/*.md"),
+    ]
+
+
 def test_commands_in_the_documentation_parse():
-    readme = REPOSITORY / "README.md"
-    assert readme.is_file()
-    documents = [readme, REPOSITORY / "CONTRIBUTING.md", *find_files("examples/**/*.md")]
+    documents = find_documents()
     count = sum(
         check_text(block, path.relative_to(REPOSITORY))
         for path in documents
@@ -265,8 +273,7 @@ def test_commands_in_the_documentation_parse():
 
 
 def test_averages_in_the_documentation_have_the_name_that_a_folder_is_searched_for():
-    documents = [REPOSITORY / "README.md", *find_files("examples/**/*.md")]
-    texts = "\n".join(block for path in documents for block in FENCED.findall(path.read_text(encoding="utf-8")))
+    texts = "\n".join(block for path in find_documents() for block in FENCED.findall(path.read_text(encoding="utf-8")))
     averages = [words for words in split_commands(texts) if words[:2] == ["muse-plugin", "average"]]
     assert averages
     for words in averages:
@@ -370,7 +377,7 @@ def test_the_check_of_flags_tells_right_from_wrong():
 
 
 def test_scripts_named_in_the_documentation_exist():
-    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in find_documents())
     named = [path for block in FENCED.findall(text) for path in re.findall(r"(?:bash|sh) ([\w./-]+\.sh)", block)]
     assert named
     for path in named:
@@ -387,25 +394,26 @@ def list_all_flags():
     return set.union(*(list_known_flags(program, command) for program in programs))
 
 
-def test_flags_in_the_prose_of_every_readme_exist():
+def test_flags_in_the_prose_of_every_page_exist():
     known = list_all_flags()
     known |= {"--if-needed", "--dev", "--device", "--no-build-isolation"}  # of scripts/setup.sh, of the tests, of pip
     known |= {"--standalone", "--nproc-per-node"}  # of torchrun
     total = 0
-    for path in [REPOSITORY / "README.md", *find_files("examples/*/README.md")]:
+    pages = [REPOSITORY / "README.md", *find_files("docs/*.md"), *find_files("examples/*/README.md")]
+    for path in pages:
         text = FENCED.sub("", path.read_text(encoding="utf-8"))
         flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
-        programs = [] if path.parent == REPOSITORY else path.parent.glob("*.py")
+        programs = path.parent.glob("*.py") if path.name == "README.md" and path.parent != REPOSITORY else []
         own = {flag for program in programs for flag in re.findall(r'"(--[a-z][a-z-]+)"', program.read_text())}
         assert sorted(flags - known - own) == [], path.relative_to(REPOSITORY)
         total += len(flags)
     assert total >= 60, f"only {total} flags were found"
 
 
-def test_python_in_the_readme_runs(tmp_path):
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
-    )
+def test_python_in_readme_and_docs_runs(tmp_path):
+    text = "\n".join(path.read_text(encoding="utf-8") for path in find_documents() if "examples" not in path.parts)
+    blocks = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 2
     (loading,) = [block for block in blocks if "from_pretrained" in block]
     assert len(list(filter(None, loading.splitlines()))) == 3
     model = tmp_path / "runs" / "quickstart" / "model"  # as after the quickstart
