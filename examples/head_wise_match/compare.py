@@ -49,8 +49,7 @@ def read_results(paths: list[Path]) -> dict[System, list]:
             it: of one encoder all but the system and the seed must be the same, of different ones the data set.
     """
     found: dict[System, list] = defaultdict(list)
-    for path in paths:
-        result = tabulate.read_result(path)
+    for path, result in [(file, result) for file in paths for result in tabulate.read_results(file)]:
         settings = dict(result.group)
         missing = [name for name in (*SYSTEM, "data_dataset") if name not in settings]
         if missing:

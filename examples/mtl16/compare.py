@@ -10,11 +10,19 @@ import argparse
 import json
 import sys
 from collections import defaultdict
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple, Optional
 
 from scipy import stats
+
+# By its file: a package of that name may be installed.
+_SPEC = spec_from_file_location("recipe_tabulate", Path(__file__).parents[1] / "recipe" / "tabulate.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+tabulate = module_from_spec(_SPEC)
+_SPEC.loader.exec_module(tabulate)
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = ("model", "seed", "train_command", "test_set", "data_domain", "data_test")
@@ -55,45 +63,14 @@ def read_runs(path: Path) -> list[Run]:
     Raises:
         ValueError: if it is none of this recipe.
     """
-    text = path.read_text(encoding="utf-8")
-    if path.suffix != ".jsonl":
-        return [parse_run(text, str(path))]
-    return [parse_run(line, f"{path}, line {number}") for number, line in enumerate(text.splitlines(), start=1)]
+    return tabulate.read_records(path, "examples/mtl16/evaluate.sh", parse_run)
 
 
-def parse_run(text: str, place: str) -> Run:
-    """Reads one evaluation.
-
-    Args:
-        text: JSON of it.
-        place: where it stands, for messages.
-
-    Raises:
-        ValueError: if it is none of this recipe.
-    """
-    try:
-        record = json.loads(text)
-        settings = {name: str(value) for name, value in record["settings"].items()}
-        accuracy = float(record["scores"]["accuracy"]["mean"])
-        return Run(
-            settings["model"],
-            settings["data_domain"],
-            settings["seed"],
-            settings["data_test"],
-            accuracy,
-            settings,
-            record,
-        )
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"{place} must be written by examples/mtl16/evaluate.sh, but is not: {error!r}.") from error
-
-
-def format_run(run: Run) -> str:
-    """One line of JSON that ``parse_run`` reads; without the command, which has the paths of one machine."""
-    settings = {name: value for name, value in run.settings.items() if name != "train_command"}
-    record = {"scores": {"accuracy": {"mean": run.accuracy}}, "settings": settings}
-    kept = {name: run.record[name] for name in ("versions", "hardware", "git") if name in run.record}
-    return json.dumps({**record, **kept}, ensure_ascii=False) + "\n"
+def parse_run(record: dict[str, Any]) -> Run:
+    settings = {name: str(value) for name, value in record["settings"].items()}
+    accuracy = float(record["scores"]["accuracy"]["mean"])
+    names = [settings[name] for name in ("model", "data_domain", "seed", "data_test")]
+    return Run(*names, accuracy, settings, record)
 
 
 def read_published(path: Path) -> dict[str, dict[str, float]]:
@@ -272,19 +249,12 @@ def main() -> int:
         print(f"compare: error: {error}", file=sys.stderr)
         return 2
     if args.keep is not None:
-        write(args.keep, "".join(map(format_run, runs)))
+        tabulate.write(args.keep, "".join(tabulate.format_record(run.record) for run in runs))
     if args.output is None:
         print(text, end="")
     else:
-        write(args.output, text)
+        tabulate.write(args.output, text)
     return 0
-
-
-def write(path: Path, text: str) -> None:
-    """Writes the file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Puts the scores of rows next to the published ones: ``python ablation_table.py muse=RUN muse=RUN2 no_ffn=RUN3``.
 
-Called by ablation.sh. A row of the table is a row of ``rows.tsv``, with mean and deviation over its runs, and the
-difference to MUSE, published and measured.
+Called by ablation.sh. In place of ROW=RUN, a file of ``tabulate.py --keep`` gives all of its runs that have a row. A
+row of the table is a row of ``rows.tsv``, with mean and deviation over its runs, and the difference to MUSE, published
+and measured.
 """
 
 import argparse
@@ -52,17 +53,22 @@ def read_rows(path: Path = ROWS) -> dict[str, Row]:
 
 
 def read_runs(runs: list[str]) -> dict[str, list[Any]]:
-    """The results of ROW=FOLDER, each as ``tabulate.Result``, by row, in order.
+    """The results of ROW=FOLDER and of files of ``tabulate.py --keep``, each as ``tabulate.Result``, by row, in order.
 
     Raises:
         ValueError: if a folder has no results or they cannot be read.
     """
     found: dict[str, list[Any]] = defaultdict(list)
-    for name, _, folder in (run.partition("=") for run in runs):
+    for name, sign, folder in (run.partition("=") for run in runs):
+        if not sign:
+            for result in tabulate.read_results(Path(name)):
+                if "row" in dict(result.group):
+                    found[dict(result.group)["row"]].append(result)
+            continue
         paths = sorted(Path(folder).glob("results/*.json")) or [*Path(folder).glob("results.json")]
         if not paths:
             raise ValueError(f"a run must have results.json or results/*.json, but {folder} has none; run evaluate.sh.")
-        found[name] += [tabulate.read_result(path) for path in paths]
+        found[name] += [result for path in paths for result in tabulate.read_results(path)]
     return found
 
 
@@ -106,7 +112,9 @@ def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("runs", nargs="+", metavar="ROW=FOLDER", help="a row and the folder of one of its runs")
+    parser.add_argument(
+        "runs", nargs="+", metavar="ROW=FOLDER", help="a row and the folder of one of its runs, or a file of --keep"
+    )
     parser.add_argument("--recipe", default="iwslt14_de_en", help="whose runs they are (default: iwslt14_de_en)")
     parser.add_argument("--output", type=Path, help="also write the table there")
     args = parser.parse_args()
@@ -117,9 +125,7 @@ def main() -> int:
         return 2
     print(table, end="")
     if args.output is not None:
-        part = args.output.with_name(args.output.name + ".part")
-        part.write_text(table, encoding="utf-8")
-        part.replace(args.output)
+        tabulate.write(args.output, table)
     return 0
 
 

@@ -3,6 +3,7 @@
 Every file is one evaluation (``muse-plugin evaluate`` or ``score-labels`` with ``--output``). Runs that differ in
 nothing but the seed become one row, with mean and deviation; test sets become columns. Scores by length, where they
 were measured, are a table of their own. ``--output RESULTS.md --intro TEXT.md`` writes the tables below a text.
+``--keep RUNS.jsonl`` writes the runs, a line each; such a file can be given later with further ones.
 """
 
 import argparse
@@ -10,9 +11,12 @@ import json
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 # Recorded by recipe.sh: what tells test sets, seeds and times apart is no setting of the training.
 NOT_SETTINGS = ("seed", "test_set", "published", "train_command")
@@ -49,23 +53,58 @@ class Result(NamedTuple):
     record: dict[str, Any]
 
 
-def read_result(path: Path) -> Result:
-    """Reads a file of ``muse-plugin evaluate``.
+def read_records(path: Path, writer: str, parse: Callable[[dict[str, Any]], T]) -> list[T]:
+    """What ``parse`` makes of the evaluation in a file, or of each line of a ``.jsonl`` file of ``--keep``.
+
+    Args:
+        path: the file.
+        writer: the command that writes such files, for messages.
+        parse: takes the whole record.
+
+    Raises:
+        ValueError: if it is no JSON, or not what ``parse`` expects.
+    """
+    content = path.read_bytes()
+    parsed = []
+    for number, line in enumerate(content.splitlines() if path.suffix == ".jsonl" else [content], start=1):
+        try:
+            parsed.append(parse(json.loads(line)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            place = f"{path}, line {number}" if path.suffix == ".jsonl" else path
+            raise ValueError(f"{place} must be written by {writer}, but is not: {error!r:.200}.") from error
+    return parsed
+
+
+def read_results(path: Path) -> list[Result]:
+    """Reads a file of ``muse-plugin evaluate`` or ``score-labels``, or of ``--keep``.
 
     Raises:
         ValueError: if it is no such file.
     """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        settings = record["settings"]
-        group = {k: str(v) for k, v in settings.items() if k not in NOT_SETTINGS and not k.startswith("seconds_")}
-        record["scores"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            f"{path} must be written by 'muse-plugin evaluate --output', but is not: {error!r:.200}."
-        ) from error
+    return read_records(path, "'muse-plugin evaluate --output'", parse_result)
+
+
+def parse_result(record: dict[str, Any]) -> Result:
+    settings = record["settings"]
+    group = {k: str(v) for k, v in settings.items() if k not in NOT_SETTINGS and not k.startswith("seconds_")}
+    record["scores"]
     test_set, published = settings.get("test_set", "test"), settings.get("published")
     return Result(tuple(sorted(group.items())), str(settings.get("seed")), test_set, published, record)
+
+
+def format_record(record: dict[str, Any]) -> str:
+    """One line of JSON that ``read_records`` reads: scores, settings and conditions, no folders of the machine."""
+    scores = {
+        name: {key: score[key] for key in ("mean", "signature") if key in score}
+        for name, score in record["scores"].items()
+    }
+    settings = {**record["settings"]}
+    if "train_command" in settings:
+        settings["train_command"] = shorten(str(settings["train_command"]))
+    kept = {name: record[name] for name in ("versions", "hardware", "git") if name in record}
+    if has_lengths(record):
+        kept["length_buckets"] = record["length_buckets"]
+    return json.dumps({"scores": scores, "settings": settings, **kept}, ensure_ascii=False) + "\n"
 
 
 def format_scores(results: list[Result], score: str) -> str:
@@ -198,23 +237,34 @@ def describe_conditions(results: list[Result]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+", help="files that muse-plugin evaluate wrote")
+    parser.add_argument("results", type=Path, nargs="+", help="files that muse-plugin evaluate or --keep wrote")
     parser.add_argument("--intro", type=Path, help="text that goes above the table")
     parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
     args = parser.parse_args()
+    if args.keep is not None and args.keep.suffix != ".jsonl":
+        parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
     try:
-        table = make_table([read_result(path) for path in args.results])
+        results = [result for path in args.results for result in read_results(path)]
+        table = make_table(results)
         text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + table
     except (OSError, ValueError) as error:
         print(f"tabulate: error: {error}", file=sys.stderr)
         return 2
+    if args.keep is not None:
+        write(args.keep, "".join(format_record(result.record) for result in results))
     if args.output is None:
         print(text, end="")
-        return 0
-    part = args.output.with_name(args.output.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(args.output)
+    else:
+        write(args.output, text)
     return 0
+
+
+def write(path: Path, text: str) -> None:
+    """Writes the file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """ROW=: every row of MUSE's Tables 2, 3 and 5 to 7 as a training of its own, with its published score."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -275,6 +276,17 @@ def test_measured_scores_stand_next_to_the_published_ones(tmp_path):
     assert lines[3].endswith("| 6 | 34.9 (-1.4) | 35.00 (-1.20) * | 1 |")
     assert "not the published setting" in done.stdout
     assert (tmp_path / "ablation.md").read_text() == done.stdout
+
+
+def test_kept_runs_are_rows_too(tmp_path):
+    scores = {"tokenized_bleu": {"mean": 30.0, "signature": "x"}}
+    kept = [{"scores": scores, "settings": {"seed": 1, "row": "no_ffn"}}, {"scores": scores, "settings": {"seed": 1}}]
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    run = write_run(tmp_path / "a", 31.0, 2)
+    done = tabulate(f"muse={run}", str(tmp_path / "runs.jsonl"), "--recipe", "multi30k")
+    assert done.returncode == 0, done.stderr
+    assert [line.split("|")[1].strip() for line in done.stdout.splitlines()[2:4]] == ["`muse`", "`no_ffn`"]
+    assert "30.00 (-1.00)" in done.stdout
 
 
 def test_a_row_of_which_nothing_is_published_may_be_added(tmp_path):

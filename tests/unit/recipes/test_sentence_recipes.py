@@ -411,15 +411,19 @@ def test_kept_runs_are_compared_beside_later_ones(compare, tmp_path, monkeypatch
         monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, words)])
         return compare.main()
 
-    files = [write_run(tmp_path, "sentence_cnn", "MR", seed, 70 + seed, train_command="/home/x") for seed in (10, 2)]
+    files = [
+        write_run(tmp_path, "sentence_cnn", "MR", seed, 70 + seed, train_command="fairseq-train /home/me/work/bin")
+        for seed in (10, 2)
+    ]
     files.append(write_run(tmp_path, "multi_scale_transformer", "MR", 1, 80))
     kept = tmp_path / "runs.jsonl"
     assert run(*files, "--keep", kept) == 0
     expected = capsys.readouterr().out
     assert "| MR | 80.00 | 79.25 | 76.00 ± 5.66 |" in expected
     lines = kept.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["settings"]["seed"] for line in lines] == ["1", "2", "10"]
-    assert "/home/x" not in "".join(lines)
+    assert [str(json.loads(line)["settings"]["seed"]) for line in lines] == ["1", "2", "10"]
+    assert "fairseq-train RUN/work/bin" in lines[1]
+    assert "/home" not in "".join(lines)
     assert run(kept) == 0
     assert capsys.readouterr().out == expected
     assert run(kept, write_run(tmp_path, "sentence_cnn", "MR", 3, 90)) == 0
@@ -603,7 +607,7 @@ def test_scores_of_sentence_models_have_columns(tabulate, tmp_path):
             "settings": {"model": "sentence_cnn", "seed": seed, "test_set": "test"},
         }
         path.write_text(json.dumps(record), encoding="utf-8")
-        files.append(tabulate.read_result(path))
+        files += tabulate.read_results(path)
     lines = tabulate.make_table(files).splitlines()
     assert lines[0] == "| seeds | test: entity F1 | test: accuracy | test: macro F1 | test: MSE | training, s |"
     assert lines[2] == "| 1, 2 | 40.00 ± 0.00 | 80.50 ± 0.71 | 70.00 ± 0.00 | 0.0012 ± 0.0000 |  |"

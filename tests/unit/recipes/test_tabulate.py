@@ -29,7 +29,7 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, tabulate):
         make(tmp_path, "c", 33.0, seed=1, test_set="test_b", published=33.4),
         make(tmp_path, "d", 38.5, model="transformer"),
     ]
-    table = tabulate.make_table([tabulate.read_result(path) for path in files])
+    table = tabulate.make_table([result for path in files for result in tabulate.read_results(path)])
     lines = table.splitlines()
     assert lines[0] == "| model | seeds | test_a: tokenised BLEU | test_b: tokenised BLEU | training, s |"
     assert lines[2] == "| published |  | 41.0 | 33.4 |  |"
@@ -42,14 +42,14 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, tabulate):
 
 def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, tabulate):
     files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, attention="distance", rdrop=0)]
-    lines = tabulate.make_table([tabulate.read_result(path) for path in files]).splitlines()
+    lines = tabulate.make_table([result for path in files for result in tabulate.read_results(path)]).splitlines()
     assert lines[0].startswith("| attention | seeds |")
     assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "distance"]
 
 
 def test_a_setting_of_zero_is_told_from_none_where_nothing_else_differs(tmp_path, tabulate):
     files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, distance_alpha="0")]
-    lines = tabulate.make_table([tabulate.read_result(path) for path in files]).splitlines()
+    lines = tabulate.make_table([result for path in files for result in tabulate.read_results(path)]).splitlines()
     assert lines[0].startswith("| distance alpha | seeds |")
     assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "0"]
 
@@ -77,7 +77,7 @@ def test_scores_by_length_are_a_table_of_their_own(tmp_path, tabulate):
     for number, lengths in ((4, None), (5, {"unit": "word", "buckets": [{"low": 1, "scores": [30.0]}]})):
         record = json.loads(files[number].read_text())
         files[number].write_text(json.dumps({**record, "length_buckets": lengths}))
-    lines = tabulate.make_table([tabulate.read_result(path) for path in files]).splitlines()
+    lines = tabulate.make_table([result for path in files for result in tabulate.read_results(path)]).splitlines()
     start = next(i for i, line in enumerate(lines) if "so many" in line)
     assert lines[start - 1] == ""
     assert lines[start : start + 5] == [
@@ -92,11 +92,38 @@ def test_scores_by_length_are_a_table_of_their_own(tmp_path, tabulate):
 def test_other_bounds_are_refused(tmp_path, tabulate):
     files = [with_lengths(make(tmp_path, "a", 40.0), 70.0, 50.0), with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0)]
     with pytest.raises(ValueError, match=r"of the same lengths .* but got 1-10 and 1-10, >10; evaluate again alike"):
-        tabulate.make_table([tabulate.read_result(path) for path in files])
+        tabulate.make_table([result for path in files for result in tabulate.read_results(path)])
 
 
 def test_another_file_is_refused(tmp_path, tabulate):
     path = tmp_path / "x.json"
     path.write_text('{"scores": {}}')
     with pytest.raises(ValueError, match=r"x.json must be written by 'muse-plugin evaluate --output', but is not"):
-        tabulate.read_result(path)
+        tabulate.read_results(path)
+
+
+def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, tabulate, monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["tabulate.py", *map(str, words)])
+        code = tabulate.main()
+        return code, capsys.readouterr()
+
+    files = [
+        with_lengths(make(tmp_path, "a", 40.0, seed=1), 70.0, 50.0),
+        with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0, 60.0),
+        make(tmp_path, "c", 38.5, model="transformer"),
+    ]
+    kept = tmp_path / "runs.jsonl"
+    code, expected = run(*files, "--keep", kept)
+    assert code == 0
+    assert "/home/me" not in kept.read_text()
+    assert run(kept) == (0, expected)
+    code, printed = run(kept, make(tmp_path, "d", 39.5, model="transformer", seed=2))
+    assert "| transformer | 1, 2 | 39.00 ± 0.71 | 100 |" in printed.out
+    kept.write_text(kept.read_text() + "[]\n")
+    code, printed = run(kept)
+    assert code == 2
+    assert "runs.jsonl, line 4 must be written by 'muse-plugin evaluate --output', but is not" in printed.err
+    with pytest.raises(SystemExit):
+        run(*files, "--keep", tmp_path / "runs.json")
+    assert "--keep must end with .jsonl, but is" in capsys.readouterr().err
