@@ -32,7 +32,8 @@ class Running:
         self._listening = self._port.__enter__()
         self.port, self.lock = self._listening.getsockname()[1], threading.Lock()
         self.sizes = []
-        self.batcher = Batcher(translate, most_at_once, most_waiting, self.sizes.append)
+        self.batcher = Batcher(translate, most_at_once, most_waiting)
+        self.batcher.observe = self.sizes.append
         routes = TranslationRoutes("de", "en", self.batcher, limits, **settings).list_routes()
         if inspector is not None:
             routes += PageRoutes(inspector, self.lock).list_routes()

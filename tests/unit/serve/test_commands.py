@@ -16,6 +16,7 @@ import pytest
 from support.helpers import REPOSITORY, parse_flags
 from support.view_models import GERMAN, make_model_folder
 
+from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 from muse_plugin.serve import serve, view
 from muse_plugin_command import cli
@@ -63,7 +64,7 @@ def get(url, path, **fields):
 def test_it_serves_what_translate_prints_until_it_is_told_to_end(folder, how):
     command = Command("serve", "--path", folder, "--split", "lines", "--max-waiting", 500)
     assert command.line == f"{folder} is served at {command.url} (Ctrl-C ends)\n"
-    expected = [Translator.load(folder, cpu=True).translate_lines([serve.Line(1, text, True)])[0] for text in GERMAN]
+    expected = [Translator.load(folder, cpu=True).translate_lines([Line(1, text)])[0] for text in GERMAN]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda i: get(command.url, "translate", q=GERMAN[i % 3], target="en"), range(24)))
         assert [answer["translatedText"] for answer in answers] == expected * 8
