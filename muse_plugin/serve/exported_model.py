@@ -9,7 +9,7 @@ import math
 import os
 from typing import Any
 
-from muse_plugin.exporting.run import WAY_OUT, Translator
+from muse_plugin.exporting.run import EOS, SPECIAL_SYMBOLS, UNK, WAY_OUT, Translator
 from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS, split_sentence
 from muse_plugin.serve.served_model import ServedModel
 
@@ -88,6 +88,8 @@ class ExportedInspector:
             ValueError: if the text is blank or too long.
         """
         words = split_sentence(text, self._max_tokens, self._translator.source.split)
+        known = self._translator.indices
+        source = [{"text": word if word in known else SPECIAL_SYMBOLS[UNK], "known": word in known} for word in words]
         hypotheses = []
         for found in self._translator.search([words], **self._search)[0][: self._nbest]:
             best = self._translator.describe(*found)
@@ -100,7 +102,7 @@ class ExportedInspector:
                 }
             )
         return {
-            "source": [{"text": word, "known": word in self._translator.indices} for word in words],
+            "source": [*source, {"text": SPECIAL_SYMBOLS[EOS], "known": True}],
             "hypotheses": hypotheses,
             "attention_note": _NOTE,
         }

@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+import time
 
 from muse_plugin.serve.app import make_app
 from muse_plugin.serve.batcher import Batcher
@@ -87,3 +88,10 @@ def post(server, path, body, kind="application/json", length=None, headers=(), *
     first = [("Content-Type", kind), ("Content-Length", str(len(body) if length is None else length))]
     status, _, content = ask(server, "POST", path, body, [*first, *headers], **options)
     return status, json.loads(content)
+
+
+def wait_until(condition):
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
