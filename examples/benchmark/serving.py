@@ -139,7 +139,8 @@ def main():
         same = min(row[2] for row in rounds)
         numbers.append({"clients": clients, "speed": speed, "ratio": ratio, "p50": middle, "p95": late, "same": same})
         print(f"| {clients} | {speed:.1f} | {ratio:.0%} | {middle:.0f} | {late:.0f} | {same} of {len(lines)} |")
-    print("resident memory of the server after so many requests, MiB:", *(f"{n}: {mib}" for n, mib in server.memory))
+    shown = [*server.memory[:: -(-len(server.memory) // 10)], server.memory[-1]]
+    print("resident memory of the server, MiB:", ", ".join(f"{mib} after {answers:,}" for answers, mib in shown))
     print(f"load of the machine, before and after each round: {', '.join(f'{one:.1f}' for one in load)}")
     if args.json:
         settings = {name: str(value) for name, value in vars(args).items()}
