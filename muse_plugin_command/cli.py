@@ -4,7 +4,8 @@ Nothing but the standard library is imported here: importing ``muse_plugin`` imp
 impossible on the machine where ``muse-plugin doctor`` is needed most.
 
 To add a sub-command, add a line to ``COMMANDS``. A file of its name in ``flags`` defines ``add_arguments(parser)``, and
-the module that the line names defines ``run(args) -> int``.
+the module that the line names defines ``run(args) -> int``. Work that needs no fairseq may be done without: ``flags``
+then also defines ``needs_fairseq(args)``.
 """
 
 import argparse
@@ -96,6 +97,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
+        if not getattr(load_flags(name), "needs_fairseq", lambda _: True)(args):
+            _open_package()
         body = load_body(name)
     except ImportError as error:
         if args.traceback:
@@ -160,6 +163,13 @@ def load_body(name: str) -> ModuleType:
     if PACKAGE_FOLDER.name not in sys.modules and importlib.util.find_spec(PACKAGE_FOLDER.name) is None:
         sys.path.insert(0, str(PACKAGE_FOLDER.parent))  # a checkout that is not installed
     return importlib.import_module(f"{PACKAGE_FOLDER.name}.{command.module}")
+
+
+def _open_package() -> None:
+    """Opens ``muse_plugin`` without its ``__init__``, which imports fairseq and torch."""
+    package = ModuleType(PACKAGE_FOLDER.name)
+    package.__path__ = [str(PACKAGE_FOLDER)]
+    sys.modules.setdefault(PACKAGE_FOLDER.name, package)
 
 
 def _report(name: str, sentence: str) -> int:

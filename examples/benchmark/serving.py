@@ -1,9 +1,11 @@
 """Measures muse-plugin serve with several clients at once, next to translating the same text without a server.
 
     python examples/benchmark/serving.py --path runs/quickstart/model --text test.de --clients 1 8 32 128
+    python examples/benchmark/serving.py --path exported --text test.de --clients 32 --rounds 1 --requests 20000
 
 Each line of the text is a request. The rounds of all numbers of clients and of translation without a server take turns,
-so that a busy moment slows all of them; numbers are medians of the rounds. The server is a process of its own.
+so that a busy moment slows all of them; numbers are medians of the rounds. The server is a process of its own. Both
+have the same number of threads, OMP_NUM_THREADS (default: 1).
 """
 
 import argparse
@@ -21,14 +23,16 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from muse_plugin.inference.streaming import Line
-from muse_plugin.inference.translate import Translator
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # which torch reads when it is imported
+
 from muse_plugin.results.run_record import describe_run
+from muse_plugin.serve.serve import load_model
+from muse_plugin_command import cli
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--path", required=True, help="a model, as for muse-plugin serve")
+    parser.add_argument("--path", required=True, help="a model or an exported folder, as for muse-plugin serve")
     parser.add_argument("--text", required=True, type=Path, help="raw sentences, one a line")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--requests", type=int, default=1000, help="of a round; lines repeat (default: 1000)")
@@ -40,32 +44,35 @@ def parse_arguments():
 class Server:
     """``muse-plugin serve`` in a process of its own."""
 
-    def __init__(self, path):
+    def __init__(self, flags):
         code = "import sys; from muse_plugin_command import cli; sys.exit(cli.main(sys.argv[1:]))"
-        flags = ["serve", "--path", path, "--port", "0", "--cpu", "--split", "lines"]
         self.process = subprocess.Popen([sys.executable, "-c", code, *flags], stdout=subprocess.PIPE, text=True)
         found = re.search(r"http://([\d.]+):(\d+)/", self.process.stdout.readline())
         if found is None:
             sys.exit("the server did not start; see above.")
         self.address = found[1], int(found[2])
         self.languages = self.ask(HTTPConnection(*self.address), "GET", "/languages")
+        self.answered = 0
+        self.memory = [self.read_memory()]
 
     @staticmethod
     def ask(connection, method, path, **fields):
         connection.request(method, path, json.dumps(fields), {"Content-Type": "application/json"})
         return json.loads(connection.getresponse().read())
 
-    def memory(self):
-        """Resident, in MiB; 0 where the system does not tell."""
+    def read_memory(self):
+        """(requests answered, resident memory in MiB); 0 where the system does not tell."""
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
-            return 0
-        return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) >> 10
+            return self.answered, 0
+        return self.answered, int(re.search(r"VmRSS:\s+(\d+)", status)[1]) >> 10
 
     def drive(self, lines, clients):
         """Lets clients send all lines; returns the translations, the seconds of each request, and of all."""
         numbers, results, seconds = count(), [None] * len(lines), [0.0] * len(lines)
+        marks = {len(lines) * part // 10 for part in range(1, 11)}
+        before = self.answered
         source, target = self.languages[0]["code"], self.languages[0]["targets"][0]
 
         def work():
@@ -74,7 +81,10 @@ class Server:
                 start = time.perf_counter()
                 answer = self.ask(connection, "POST", "/translate", q=lines[number], source=source, target=target)
                 seconds[number] = time.perf_counter() - start
+                self.answered = max(self.answered, before + number + 1)
                 results[number] = answer["translatedText"]
+                if number + 1 in marks:
+                    self.memory.append(self.read_memory())
 
         threads = [threading.Thread(target=work) for _ in range(clients)]
         start = time.perf_counter()
@@ -93,20 +103,20 @@ def main():
     args = parse_arguments()
     text = args.text.read_text(encoding="utf-8").splitlines()
     lines = [text[i % len(text)] for i in range(args.requests)]
-    translator = Translator.load(args.path, cpu=True)
-    server = Server(args.path)
+    flags = ["serve", "--path", args.path, "--port", "0", "--cpu", "--split", "lines"]
+    model = load_model(cli.build_parser("serve").parse_args(flags))
+    server = Server(flags)
     rows = {clients: [] for clients in args.clients}
     offline, alone = [], []
-    memory = [server.memory()]
+    load = [os.getloadavg()[0]]
     try:
-        expected = None
         for _ in tqdm(range(args.rounds), desc="rounds"):
             start = time.perf_counter()
-            expected = translator.translate_lines([Line(i + 1, line, True) for i, line in enumerate(lines)])
+            expected = model.translate(lines)
             offline.append(len(lines) / (time.perf_counter() - start))
             for line in lines[:50]:
                 start = time.perf_counter()
-                translator.translate_lines([Line(1, line, True)])
+                model.translate([line])
                 alone.append(time.perf_counter() - start)
             for clients in args.clients:
                 results, seconds, total = server.drive(lines, clients)
@@ -114,7 +124,7 @@ def main():
                     sys.exit(f"{results.count(None)} of {len(lines)} requests were not answered.")
                 same = sum(a == b for a, b in zip(results, expected, strict=True))
                 rows[clients].append((len(lines) / total, statistics.quantiles(seconds, n=20), same))
-            memory.append(server.memory())
+            load.append(os.getloadavg()[0])
     finally:
         server.end()
     best = statistics.median(offline)
@@ -129,13 +139,15 @@ def main():
         same = min(row[2] for row in rounds)
         numbers.append({"clients": clients, "speed": speed, "ratio": ratio, "p50": middle, "p95": late, "same": same})
         print(f"| {clients} | {speed:.1f} | {ratio:.0%} | {middle:.0f} | {late:.0f} | {same} of {len(lines)} |")
-    print(f"memory of the server, MiB, after each round: {', '.join(map(str, memory))}")
+    shown = [*server.memory[:: -(-len(server.memory) // 10)], server.memory[-1]]
+    print("resident memory of the server, MiB:", ", ".join(f"{mib} after {answers:,}" for answers, mib in shown))
+    print(f"load of the machine, before and after each round: {', '.join(f'{one:.1f}' for one in load)}")
     if args.json:
         settings = {name: str(value) for name, value in vars(args).items()}
-        record = {"settings": settings, "offline": best, "rows": numbers, "memory": memory, "run": describe_run()}
+        record = {"settings": settings, "offline": best, "rows": numbers}
+        record |= {"memory": server.memory, "load": load, "run": describe_run()}
         args.json.write_text(json.dumps(record, indent=2, default=str) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

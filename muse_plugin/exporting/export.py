@@ -4,13 +4,13 @@ import argparse
 import logging
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from muse_plugin.checkpoints.model_loading import find_checkpoint, read_state
+from muse_plugin.checkpoints.model_loading import find_checkpoint
 from muse_plugin.exporting.model_card import describe_training, find_scores
+from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import check_file
 from muse_plugin.inference.translate import Translator
-from muse_plugin.preparation.output_folder import build_folder
 from muse_plugin_command.flag_checks import check_target_folder
 
 
@@ -19,12 +19,10 @@ class Source(NamedTuple):
 
     Attributes:
         checkpoint: the file.
-        state: its content, as fairseq reads it.
         translator: the model with its task and text pipeline.
     """
 
     checkpoint: Path
-    state: dict[str, Any]
     translator: Translator
 
 
@@ -54,20 +52,19 @@ def run(args: argparse.Namespace) -> int:
         from muse_plugin.exporting.ctranslate2_folder import fill_folder
     translator = Translator.load(args.path, data=args.data, cpu=True)
     checkpoint = find_checkpoint(args.path)
-    state = read_state(checkpoint, {"data": str(translator.folder)})
     if translator.pipeline.source.settings.subwords == "wordpiece":
         raise NotImplementedError(
             "muse-plugin export takes text pipelines of byte-pair encoding, SentencePiece or whole words, but got word "
             "pieces; translate with muse-plugin translate."
         )
     facts = {
-        "training": describe_training(state),
+        "training": describe_training(translator.state),
         "scores": find_scores(checkpoint),
         "licence": args.licence,
         "name": _name(checkpoint.parent.resolve()),
     }
     with build_folder(args.output) as folder:
-        fill_folder(folder, Source(checkpoint, state, translator), facts, args.int8, args.evaluate)
+        fill_folder(folder, Source(checkpoint, translator), facts, args.int8, args.evaluate)
     sys.stdout.write(f"written to {args.output}: {', '.join(sorted(path.name for path in args.output.iterdir()))}\n")
     if args.format == "onnx":
         sys.stdout.write(f"translate raw text:\n  python {args.output / 'run.py'} < in.txt > out.txt\n")

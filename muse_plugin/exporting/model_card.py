@@ -43,7 +43,7 @@ def describe_training(state: Mapping[str, Any]) -> dict[str, str]:
     """The settings of a training that a reader of the card asks for, by name.
 
     Args:
-        state: a checkpoint as fairseq reads it; what it does not hold is left out.
+        state: of ``Translator``; what it does not hold is left out.
     """
     cfg = state["cfg"]
     found: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def write_card(
         measured: what the folder itself scores.
     """
     pipeline, model = source.translator.pipeline, source.translator.models[0]
-    settings = source.state["cfg"]["model"]
+    settings = source.translator.state["cfg"]["model"]
     architecture = _get(settings, "arch") or _get(settings, "_name") or type(model).__name__
     sizes = {
         "encoder": f"{len(model.encoder.layers)} layers, width {model.encoder.cfg.encoder.embed_dim}",

@@ -26,15 +26,15 @@ from typing import NamedTuple
 import numpy as np
 
 logger = logging.getLogger(__name__)
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker
 
 PAD, EOS, UNK = 1, 2, 3  # as in every dictionary of fairseq
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 HARMLESS = {symbol: f"&lt;{symbol[1:-1]}&gt;" for symbol in SPECIAL_SYMBOLS if symbol != "<unk>"}
 CLOCK_TIME = re.compile(r"\b(\d{1,2}): (\d\d)\b")  # the detokeniser writes the time of day "2 : 30" as "2: 30"
-LONGEST_LINE = 1 << 22  # bytes
+LONGEST_LINE, LARGEST_SETTINGS = 1 << 22, 1 << 20  # bytes of a line of text, of config.json
 LONGEST_WORD = 200  # characters that byte-pair encoding takes at once: its time is quadratic
 CHARACTERS_PER_TOKEN = 20  # a line is cut to this many for each token that the model can read
-LARGEST_SETTINGS = 1 << 20  # bytes of config.json
 FORMAT_VERSION = 1
 WAY_OUT = "export the model again, or copy the whole folder again"
 

@@ -41,6 +41,8 @@ BUFFER_SIZE = 1000  # lines read before the first is translated, unless the inpu
 # long line without words takes quadratic time, and ordinary text has four to six characters a token.
 CHARACTERS_PER_TOKEN = 20
 
+_LARGE = ("model", "last_optimizer_state")  # what a translator need not keep of a checkpoint
+
 # Longest output in tokens: this times the source length plus this many.
 MAX_LENGTH_FACTOR = 1.5
 MAX_LENGTH_EXTRA = 30
@@ -109,6 +111,7 @@ class Translator:
         constraints: "ordered" or "unordered": phrases that stand behind a line, each after a tab, must occur in its
             translation, in their order or in any; None if a tab is a space.
         folder: where the dictionaries and the text pipeline lie.
+        state: what the checkpoint holds besides parameters, as ``read_state`` gives it.
     """
 
     def __init__(
@@ -123,8 +126,10 @@ class Translator:
         cpu: bool = False,
         constraints: Optional[str] = None,
         folder: Path = Path(),
+        state: Optional[dict[str, Any]] = None,
     ) -> None:
         self.folder = folder
+        self.state = state or {}
         self.task = task
         self.pipeline = pipeline
         self.max_tokens = max_tokens
@@ -182,7 +187,8 @@ class Translator:
         symbols = (task.source_dictionary.symbols, task.target_dictionary.symbols)
         for warning in check_dictionaries(pipeline, *symbols, folder):
             logger.warning(warning)
-        return cls(model, task, pipeline, **settings, folder=folder)
+        rest = {name: value for name, value in state.items() if name not in _LARGE}
+        return cls(model, task, pipeline, **settings, folder=folder, state=rest)
 
     def translate_lines(self, lines: Sequence[Line]) -> list[str]:
         """Translates raw lines; the result has as many, in the same order, and none of them holds a line break."""

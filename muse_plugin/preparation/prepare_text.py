@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import check_file
 from muse_plugin.preparation.corpus_formats import CorpusFormat, choose_format, parse_format
-from muse_plugin.preparation.output_folder import build_folder, check_output
+from muse_plugin.preparation.output_folder import check_output
 from muse_plugin.preparation.preparation import Preparation, list_files
 from muse_plugin.preparation.split_files import check_validation
 from muse_plugin.preparation.vocabulary import load_dictionary

@@ -23,8 +23,9 @@ import torch
 from fairseq.data import Dictionary
 from tqdm import tqdm
 
+from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import iterate_lines
-from muse_plugin.preparation.output_folder import build_folder, list_data
+from muse_plugin.preparation.output_folder import list_data
 from muse_plugin.preparation.parallel_map import map_in_order
 from muse_plugin.preparation.split_files import (
     check_validation,

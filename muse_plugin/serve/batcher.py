@@ -23,17 +23,14 @@ class Batcher:
         translate: from sentences to as many translations.
         most_at_once: sentences given to it in one call.
         most_waiting: sentences that may wait.
+
+    Attributes:
         observe: is told the size of each batch before it is translated.
     """
 
-    def __init__(
-        self,
-        translate: Callable[[list[str]], list[str]],
-        most_at_once: int,
-        most_waiting: int,
-        observe: Callable[[int], None] = lambda size: None,
-    ) -> None:
-        self._translate, self._observe = translate, observe
+    def __init__(self, translate: Callable[[list[str]], list[str]], most_at_once: int, most_waiting: int) -> None:
+        self.observe: Callable[[int], None] = lambda size: None
+        self._translate = translate
         self._most_at_once, self._most_waiting = most_at_once, most_waiting
         self._waiting: deque[tuple[str, Future[str]]] = deque()
         self._changed = threading.Condition()
@@ -69,7 +66,7 @@ class Batcher:
         while (batch := self._collect()) is not None:
             taken = [(sentence, future) for sentence, future in batch if future.set_running_or_notify_cancel()]
             if taken:
-                self._observe(len(taken))
+                self.observe(len(taken))
                 self._answer([sentence for sentence, _ in taken], [future for _, future in taken])
 
     def _collect(self) -> Optional[list[tuple[str, "Future[str]"]]]:

@@ -1,7 +1,7 @@
 """One sentence to numbers: its translations with their scores, cross-attention and gates, ready for JSON.
 
 Search is that of ``inference/translate.py``, with the same model and generator; attention and gates are read as
-``muse-plugin analyze`` reads them. ``server.py`` hands the result to the page.
+``muse-plugin analyze`` reads them. ``page_routes.py`` hands the result to the page.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,8 @@ from muse_plugin.analysis.attention_sites import CROSS, find_sites
 from muse_plugin.analysis.convolutions import GateRow, read_gates
 from muse_plugin.analysis.layers import SIDES
 from muse_plugin.analysis.load import MapObserver, read_corpus
-from muse_plugin.files.lines import clean_line
-from muse_plugin.inference.translate import CHARACTERS_PER_TOKEN, Translator
-
-# A picture of more tokens cannot be read, and its weights are millions of numbers.
-MAX_SOURCE_TOKENS = 120
+from muse_plugin.inference.translate import Translator
+from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS, split_sentence
 
 _DECIMALS = 6  # of weights; what is cut off cannot be seen, but would be most of the answer
 _NO_ATTENTION = "This model has no cross-attention: no decoder layer attends to the encoder."
@@ -124,21 +121,7 @@ class Inspector:
 
     def _encode(self, text: str) -> Tensor:
         """Token ids of a sentence with the end-of-sentence mark, shape (S,)."""
-        line = clean_line(text)
-        limit = self.max_tokens * CHARACTERS_PER_TOKEN
-        if len(line) > limit:  # before it is tokenised, which takes quadratic time where there are no words
-            raise ValueError(
-                f"a sentence must have at most {limit} characters here, but got {len(line)}; shorten it, or use "
-                "muse-plugin translate."
-            )
-        words = self.translator.pipeline.encode_source(line).split()
-        if not words:
-            raise ValueError("a sentence must have at least one word, but the text is blank; type one.")
-        if len(words) > self.max_tokens:
-            raise ValueError(
-                f"a sentence must have at most {self.max_tokens} tokens here, but got {len(words)}; shorten it, or use "
-                "muse-plugin translate."
-            )
+        words = split_sentence(text, self.max_tokens, self.translator.pipeline.source.split)
         ids: Tensor = self.translator.task.source_dictionary.encode_line(" ".join(words), add_if_not_exist=False)
         return ids.long()
 

@@ -72,7 +72,7 @@ async function showModel() {
   find("search").textContent =
     `Beam ${model.beam}, length penalty ${model.lenpen}, ${model.nbest} best; at most ${model.max_tokens} tokens.`;
   for (const [side, layers] of Object.entries(model.gates)) showGates(side, layers, model.gate_notes[side]);
-  find("gates").hidden = false;
+  find("gates").hidden = Object.keys(model.gates).length === 0;
 }
 
 function showGates(side, layers, note) {
@@ -192,11 +192,11 @@ function showSource() {
 function choose(number) {
   chosen = number;
   const tokens = answer.hypotheses[number].tokens;
-  const rows = [
-    ["Token", ...tokens.map((token) => token.text)],
-    ["Score", ...tokens.map((token) => format(token.score))],
-    ["Probability", ...tokens.map((token) => format(token.score === null ? null : Math.exp(token.score)))],
-  ];
+  const rows = [["Token", ...tokens.map((token) => token.text)]];
+  if (tokens.some((token) => token.score !== null)) {
+    rows.push(["Score", ...tokens.map((token) => format(token.score))]);
+    rows.push(["Probability", ...tokens.map((token) => format(token.score === null ? null : Math.exp(token.score)))]);
+  }
   const lines = rows.map(([name, ...cells], place) => {
     const line = make("tr");
     line.append(make("th", name, { scope: "row" }));

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,9 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from muse_plugin.serve.bodies import RequestError, read_json
-
-if TYPE_CHECKING:
-    from muse_plugin.serve.inspect import Inspector
+from muse_plugin.serve.served_model import Shows
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +40,7 @@ class PageRoutes:
         FileNotFoundError: if the installed package lacks a part of the page.
     """
 
-    def __init__(self, inspector: "Inspector", lock: threading.Lock) -> None:
+    def __init__(self, inspector: Shows, lock: threading.Lock) -> None:
         self._inspector, self._lock = inspector, lock
         self._files = {name: _read_file(name) for name in _KINDS}
 

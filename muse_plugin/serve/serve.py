@@ -1,7 +1,6 @@
 """``muse-plugin serve``: a translation model over HTTP, with the routes of LibreTranslate and DeepL."""
 
 import argparse
-import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -9,15 +8,14 @@ from pathlib import Path
 from typing import Optional
 
 from muse_plugin.files.lines import check_file
-from muse_plugin.inference.streaming import Line
-from muse_plugin.inference.translate import Translator
 from muse_plugin.serve.app import make_app
 from muse_plugin.serve.batcher import Batcher
-from muse_plugin.serve.inspect import Inspector
 from muse_plugin.serve.page_routes import PageRoutes
 from muse_plugin.serve.run_server import Server, take_port
+from muse_plugin.serve.served_model import ServedModel
 from muse_plugin.serve.translation_routes import Limits, TranslationRoutes
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.serve import is_exported
 
 _LONGEST_KEY = 4096  # characters
 
@@ -63,39 +61,53 @@ def serve(args: argparse.Namespace, announce: Callable[[str], None]) -> int:
             "raise --beam."
         )
     api_key = read_key(args.api_key_file)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
     try:
         with take_port(args.host, args.port) as listening:
-            settings = {name: getattr(args, name) for name in ("beam", "lenpen", "max_tokens", "batch_size", "cpu")}
-            translator = Translator.load(args.path, args.data, **settings)
+            model = load_model(args)
             lock = threading.Lock()
 
             def translate(sentences: list[str]) -> list[str]:
                 with lock:
-                    return translator.translate_lines([Line(i + 1, text, True) for i, text in enumerate(sentences)])
+                    return model.translate(sentences)
 
-            sizes: list[Callable[[int], None]] = []
-            batcher = Batcher(translate, args.batch_size, args.max_waiting, lambda size: sizes[0](size))
-            pipeline = translator.pipeline
+            batcher = Batcher(translate, args.batch_size, args.max_waiting)
             routes = TranslationRoutes(
-                pipeline.source_lang,
-                pipeline.target_lang,
+                model.source_lang,
+                model.target_lang,
                 batcher,
                 Limits(args.max_characters, args.max_sentences, args.timeout),
                 api_key,
                 args.split == "sentences",
             ).list_routes()
             if args.page:
-                routes += PageRoutes(Inspector(translator, nbest), lock).list_routes()
+                routes += PageRoutes(model.make_inspector(nbest), lock).list_routes()
             app, guard, metrics = make_app(
                 routes, lambda: len(batcher), args.host, listening.getsockname()[1], args.allow_host
             )
-            sizes.append(metrics.observe_batch)
+            batcher.observe = metrics.observe_batch
             Server(app, args.timeout, lambda: announce(guard.url)).serve_on(listening)
             batcher.close()
     except KeyboardInterrupt:  # while the model was loaded
         return 130
     return 0
+
+
+def load_model(args: argparse.Namespace) -> ServedModel:
+    """Loads what ``--path`` names: an exported folder, for which torch need not be there, or a checkpoint.
+
+    Args:
+        args: the flags of ``serve``.
+
+    Raises:
+        FileNotFoundError: if a file is missing.
+        ImportError: if a package is missing.
+        ValueError: if a file is damaged, or flags do not fit.
+    """
+    if is_exported(args.path):
+        from muse_plugin.serve.exported_model import load_exported_model as load
+    else:
+        from muse_plugin.serve.checkpoint_model import load_checkpoint_model as load
+    return load(args)
 
 
 def read_key(path: Optional[Path]) -> Optional[str]:

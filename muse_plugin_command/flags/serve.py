@@ -1,9 +1,11 @@
 """The flags of ``muse-plugin serve``."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from muse_plugin_command.flags.shared import (
+    CHECKPOINT_NAMES,
     add_batch_arguments,
     add_path_argument,
     add_search_arguments,
@@ -11,14 +13,29 @@ from muse_plugin_command.flags.shared import (
 )
 
 PORT = 8080
+GRAPHS = ("encoder.onnx", "decoder_step.onnx")  # of an exported folder; if one is missing, that is said by name
+
+
+def is_exported(path: Path) -> bool:
+    """Whether ``--path`` names a folder of ``muse-plugin export`` rather than one with a checkpoint."""
+    return _holds(path, GRAPHS) and not _holds(path, CHECKPOINT_NAMES)
+
+
+def _holds(folder: Path, names: Sequence[str]) -> bool:
+    return any((folder / name).is_file() for name in names)
+
+
+def needs_fairseq(args: argparse.Namespace) -> bool:
+    """Whether fairseq and torch have to be imported for the work."""
+    return not is_exported(args.path)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin serve`` on ``parser``."""
     parser.description = (
-        "Serve a translation model over HTTP, with the routes of LibreTranslate (/translate, /languages) and DeepL "
-        "(/v2/translate), /health and /metrics. Sentences of all requests that wait are translated together. Ctrl-C or "
-        "SIGTERM ends, after what was accepted is answered."
+        "Serve a translation model, a checkpoint or a folder of muse-plugin export, over HTTP, with the routes of "
+        "LibreTranslate (/translate, /languages) and DeepL (/v2/translate), /health and /metrics. Sentences "
+        "of all requests that wait are translated together. Ctrl-C or SIGTERM ends, once what was accepted is answered."
     )
     add_path_argument(parser)
     add_translation_data_argument(parser)

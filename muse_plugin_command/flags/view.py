@@ -5,6 +5,8 @@ import argparse
 from muse_plugin_command.flags import serve
 from muse_plugin_command.flags.shared import add_path_argument, add_search_arguments, add_translation_data_argument
 
+needs_fairseq = serve.needs_fairseq
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin view`` on ``parser``."""

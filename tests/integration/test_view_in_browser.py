@@ -14,6 +14,8 @@ import pytest
 from support.helpers import REPOSITORY, assert_close
 from support.view_models import GATED, make_model_folder
 
+from muse_plugin_command import cli
+
 SENTENCE = "Wo ist der Zug?"
 MARKUP = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
@@ -74,6 +76,41 @@ def browser():
         running = playwright.chromium.launch(executable_path=installed, args=BROWSER_FLAGS)
         yield running
         running.close()
+
+
+@pytest.fixture
+def exported_address(tmp_path):
+    """Where the page of an exported folder is."""
+    pytest.importorskip("onnxruntime", reason="needs the extra 'export'")
+    (tmp_path / "model").mkdir()
+    folder = make_model_folder(tmp_path / "model")
+    words = ["--path", str(folder), "--output", str(tmp_path / "exported")]
+    assert cli.main(["export", *words]) == 0
+    flags = ["--path", str(tmp_path / "exported"), "--port", "0", "--beam", "3", "--no-browser"]
+    command = [sys.executable, "-c", START, "view", *flags]
+    with subprocess.Popen(command, cwd=REPOSITORY, text=True, stdout=subprocess.PIPE) as process:
+        try:
+            yield re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]
+        finally:
+            process.kill()
+
+
+def test_the_page_of_an_exported_folder_leaves_out_what_it_cannot_show(exported_address, browser):
+    opened = browser.new_page()
+    complaints = []
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.goto(exported_address)
+    opened.wait_for_selector("#search:not(:empty)")
+    translate(opened, SENTENCE)
+    answer = ask_server(exported_address, SENTENCE)
+    assert opened.inner_text("#translation") == answer["hypotheses"][0]["text"] != ""
+    assert [row[0] for row in read_table(opened, "#nbest tbody")] == [" 1", " 2", " 3"]
+    assert [row[0] for row in read_table(opened, "#tokens")] == ["Token"]
+    assert opened.inner_text("#attention-note") == answer["attention_note"] != ""
+    assert not opened.is_visible("#attention")
+    assert not opened.is_visible("#gates")
+    assert complaints == []
+    opened.close()
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ from muse_plugin.checkpoints.model_loading import build_model, read_state
 from muse_plugin.checkpoints.model_outline import outlines
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.built_folder import build_folder
 from muse_plugin.inference import resumable_output
 from muse_plugin.inference.resumable_output import PartialOutput
-from muse_plugin.preparation.output_folder import build_folder
 from muse_plugin.pretrained.bert_weights import read_bert_sizes
 from muse_plugin_command import cli
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+import time
 
 from muse_plugin.serve.app import make_app
 from muse_plugin.serve.batcher import Batcher
@@ -32,7 +33,8 @@ class Running:
         self._listening = self._port.__enter__()
         self.port, self.lock = self._listening.getsockname()[1], threading.Lock()
         self.sizes = []
-        self.batcher = Batcher(translate, most_at_once, most_waiting, self.sizes.append)
+        self.batcher = Batcher(translate, most_at_once, most_waiting)
+        self.batcher.observe = self.sizes.append
         routes = TranslationRoutes("de", "en", self.batcher, limits, **settings).list_routes()
         if inspector is not None:
             routes += PageRoutes(inspector, self.lock).list_routes()
@@ -86,3 +88,10 @@ def post(server, path, body, kind="application/json", length=None, headers=(), *
     first = [("Content-Type", kind), ("Content-Length", str(len(body) if length is None else length))]
     status, _, content = ask(server, "POST", path, body, [*first, *headers], **options)
     return status, json.loads(content)
+
+
+def wait_until(condition):
+    end = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -17,9 +17,12 @@ SIZES += [f"--{side}-{name}" for side in ("encoder", "decoder") for name in ("at
 GATED = [f"--{side}-kernel-sizes=3,5" for side in ("encoder", "decoder")]
 
 
-def make_model_folder(folder, arch="muse_tiny", *flags):
-    """Writes a checkpoint with its dictionaries and text pipeline; attention and gates are uneven."""
-    pipeline = TextPipeline.learn("de", "en", GERMAN * 3, ENGLISH * 3, size=30)
+def make_model_folder(folder, arch="muse_tiny", *flags, **text):
+    """Writes a checkpoint with its dictionaries and text pipeline; attention and gates are uneven.
+
+    ``text`` has further arguments of ``TextPipeline.learn``.
+    """
+    pipeline = TextPipeline.learn("de", "en", GERMAN * 3, ENGLISH * 3, size=30, **text)
     pipeline.save(folder)
     dictionary = Dictionary()
     for line in [*map(pipeline.encode_source, GERMAN), *map(pipeline.encode_target, ENGLISH)]:

@@ -127,6 +127,15 @@ def test_it_runs_where_neither_torch_nor_fairseq_is(exported, bare, ours):
     assert [line.split("\t")[0] for line in best] == ["1", "1", "3", "3", ""]
 
 
+def test_onnxruntime_is_told_to_report_to_nobody(exported, bare, tmp_path):
+    code = "import os, run; print(len(run.Translator('.').translate(['Zug'])), os.environ['ORT_DISABLE_TELEMETRY'])"
+    environment = {**bare, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-S", "-B", "-c", code]
+    done = subprocess.run(command, env=environment, cwd=exported, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("1 1\n", "")
+    assert list(tmp_path.iterdir()) == []  # it keeps what it reports in a file there
+
+
 def test_a_damaged_folder_is_one_sentence_of_the_program(exported, bare, tmp_path):
     shutil.copytree(exported, tmp_path / "folder")
     (tmp_path / "folder" / "encoder.onnx").unlink()

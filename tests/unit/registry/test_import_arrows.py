@@ -45,10 +45,10 @@ FLOORS = {
     "matching": floor(f"files text results checkpoints inference {BELOW}"),
     "evaluation": floor(f"files text results {BELOW}"),
     # Its run.py is copied out of the package: test_runner.py holds what that may import.
-    "exporting": floor("files text preparation checkpoints inference models modules"),
+    "exporting": floor("files text checkpoints inference models modules"),
     "benchmark": floor(f"fairseq_stand_ins files results criterions {BELOW}"),
     "analysis": floor(f"files text results checkpoints inference {BELOW}"),
-    "serve": floor("files text checkpoints inference analysis"),
+    "serve": floor("files text checkpoints inference exporting analysis"),
     "fairseq_stand_ins": floor("", "numpy"),
     "fairseq_repairs": floor("fairseq_stand_ins files checkpoints models pretrained warning_filters"),
     # Files of the package itself.

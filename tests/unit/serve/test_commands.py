@@ -1,7 +1,9 @@
 """``muse-plugin serve`` and ``view`` as commands: their flags, their start, their end."""
 
 import functools
+import http.client
 import json
+import os
 import re
 import signal
 import subprocess
@@ -11,11 +13,14 @@ import time
 import urllib.request
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
 
 import pytest
 from support.helpers import REPOSITORY, parse_flags
+from support.http import wait_until
 from support.view_models import GERMAN, make_model_folder
 
+from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 from muse_plugin.serve import serve, view
 from muse_plugin_command import cli
@@ -33,13 +38,13 @@ def folder(tmp_path_factory):
 class Command:
     """A command in a process of its own."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, port=0, **environment):
         code = "import sys; from muse_plugin_command import cli; sys.exit(cli.main(sys.argv[1:]))"
         # Where the tests run in the background, Ctrl-C is ignored by all that they start.
         code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        words = [sys.executable, "-c", code, *map(str, words), "--port", "0", "--cpu"]
-        self.process = subprocess.Popen(words, cwd=REPOSITORY, text=True, **pipes)
+        words = [sys.executable, "-c", code, *map(str, words), "--port", str(port), "--cpu"]
+        self.process = subprocess.Popen(words, cwd=REPOSITORY, text=True, env={**os.environ, **environment}, **pipes)
         self.line = self.process.stdout.readline()
         self.url = re.search(r"http://127\.0\.0\.1:\d+/", self.line)[0]
 
@@ -50,6 +55,11 @@ class Command:
             return self.process.communicate(timeout=TIMEOUT), self.process.returncode
         finally:
             self.process.kill()
+
+
+def read(url, path):
+    with urllib.request.urlopen(url + path, timeout=TIMEOUT) as response:
+        return response.read().decode()
 
 
 def get(url, path, **fields):
@@ -63,7 +73,7 @@ def get(url, path, **fields):
 def test_it_serves_what_translate_prints_until_it_is_told_to_end(folder, how):
     command = Command("serve", "--path", folder, "--split", "lines", "--max-waiting", 500)
     assert command.line == f"{folder} is served at {command.url} (Ctrl-C ends)\n"
-    expected = [Translator.load(folder, cpu=True).translate_lines([serve.Line(1, text, True)])[0] for text in GERMAN]
+    expected = [Translator.load(folder, cpu=True).translate_lines([Line(1, text)])[0] for text in GERMAN]
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda i: get(command.url, "translate", q=GERMAN[i % 3], target="en"), range(24)))
         assert [answer["translatedText"] for answer in answers] == expected * 8
@@ -77,6 +87,24 @@ def test_it_serves_what_translate_prints_until_it_is_told_to_end(folder, how):
     assert [answer.result()["translatedText"] for answer in last] == expected[:1] * 4
     with pytest.raises(OSError, match="refused"):
         get(command.url, "health")
+
+
+def test_after_kill_9_the_same_port_is_served_again_and_nothing_is_left(exported, tmp_path):
+    before = sorted(exported.iterdir())
+    killed = Command("serve", "--path", exported, "--batch-size", 1, TMPDIR=str(tmp_path))
+    assert get(killed.url, "translate", q=GERMAN[0], target="en")["translatedText"]
+    with ThreadPoolExecutor(1) as pool:
+        lost = pool.submit(get, killed.url, "translate", q="\n".join(GERMAN * 300), target="en")
+        wait_until(lambda: "muse_plugin_waiting_sentences 0.0" not in read(killed.url, "metrics"))
+        killed.end(signal.SIGKILL)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            lost.result(TIMEOUT)
+    again = Command("serve", "--path", exported, port=urlsplit(killed.url).port, TMPDIR=str(tmp_path))
+    assert again.url == killed.url
+    assert get(again.url, "translate", q=GERMAN[0], target="en")["translatedText"]
+    assert again.end(signal.SIGTERM)[1] == 0
+    assert sorted(exported.iterdir()) == before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_page_is_served_where_it_is_asked_for(folder):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
-from support.http import LIMITS, TIMEOUT, Running, ask, post
+from support.http import LIMITS, TIMEOUT, Running, ask, post, wait_until
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -208,13 +208,6 @@ def blocked():
             may_go.set()
 
 
-def wait_until(condition):
-    end = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_a_full_queue_and_the_end_of_time_are_said(blocked):
     server, may_go, seen = blocked
     with ThreadPoolExecutor(1) as pool:
@@ -277,6 +270,39 @@ def test_many_clients_get_their_own_answers_once():
         assert answers == [(200, {"translatedText": f"<text {i}>"}) for i in range(300)]
         assert sorted(seen) == sorted(f"text {i}" for i in range(300))
         assert max(server.sizes) > 1
+
+
+def test_each_accepted_text_is_answered_once_while_others_leave_and_the_queue_is_full():
+    seen, lost = [], []
+
+    def work(sentences):
+        seen.extend(sentences)
+        time.sleep(0.005)
+        return [f"<{sentence}>" for sentence in sentences]
+
+    def ask_or_leave(number):
+        text = f"text {number}"
+        if number % 3 == 0:
+            body = json.dumps({"q": text, "target": "en"}).encode()
+            head = f"POST /translate HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\n"
+            with socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT) as connection:
+                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            return None
+        status, answer = translate(server, q=text, source="de", target="en")
+        lost.append(text) if status == 503 else None
+        return status, answer
+
+    with Running(work, most_at_once=2, most_waiting=6) as server, ThreadPoolExecutor(24) as pool:
+        answers = dict(enumerate(pool.map(ask_or_leave, range(300))))
+    stayed = {number: answer for number, answer in answers.items() if answer is not None}
+    answered = [number for number, (status, _) in stayed.items() if status == 200]
+    assert len(answered) > 20
+    assert len(lost) > 20
+    assert len(answered) + len(lost) == len(stayed) == 200
+    assert all(stayed[number][1] == {"translatedText": f"<text {number}>"} for number in answered)
+    assert len(set(seen)) == len(seen)
+    assert {f"text {number}" for number in answered} <= set(seen)
+    assert not set(seen) & set(lost)
 
 
 def test_what_was_accepted_is_answered_after_the_server_was_told_to_end():

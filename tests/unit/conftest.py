@@ -1,3 +1,5 @@
+"""A tiny model and its exported folder, which tests of several rooms share."""
+
 import pytest
 from support.translation_models import save_translation_model
 
