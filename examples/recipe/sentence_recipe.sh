@@ -153,12 +153,34 @@ show_published() { # show_published TEXT: what was published, unless a run of $r
   fi
 }
 
-choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm) and CRF=1
-  local characters=${CHARACTERS:-none} crf=${CRF:-0}
+start_tagging_recipe() { # start_tagging_recipe NAME [NAME=KIND...]: as start_sentence_recipe, for models that tag words; sets threshold, prepare_tagger_flags
+  start_sentence_recipe "$1" "multi_scale_transformer sentence_transformer sentence_muse sentence_bigru" THRESHOLD=whole \
+    'LOWER_CASE=0|1' 'CHARACTERS=none|cnn|bilstm' 'FEATURES=0|1' WORD_DROPOUT=share 'CRF=0|1' "${@:2}"
+  threshold=${THRESHOLD:-2}
+  prepare_tagger_flags=(--characters --threshold "$threshold")
+  prepare_tagger_settings=("threshold=$threshold" "word_vectors=${vectors##*/}")
+  if [[ "${LOWER_CASE:-0}" == 0 ]]; then return; fi
+  prepare_tagger_flags+=(--lower-case) # the words, not their characters
+  prepare_tagger_settings+=("lower_case=1")
+  vectors_suffix=-lower$vectors_suffix
+}
+
+choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm), FEATURES=1, WORD_DROPOUT and CRF=1
+  local characters=${CHARACTERS:-none} features=${FEATURES:-0} word_dropout=${WORD_DROPOUT:-0} crf=${CRF:-0}
   tagger_flags=(--character-encoder "$characters")
   tagger_settings=("characters=$characters" "crf=$crf")
   tagger_suffix=
   if [[ "$characters" != none ]]; then tagger_suffix+=-$characters; fi
+  if [[ "$features" != 0 ]]; then
+    tagger_flags+=(--word-features case,shape,affixes)
+    tagger_settings+=("features=1")
+    tagger_suffix+=-features
+  fi
+  if [[ "$word_dropout" != 0 ]]; then
+    tagger_flags+=(--word-dropout "$word_dropout")
+    tagger_settings+=("word_dropout=$word_dropout")
+    tagger_suffix+=-dropped$word_dropout
+  fi
   if [[ "$crf" != 0 ]]; then
     tagger_flags+=(--crf)
     tagger_suffix+=-crf

@@ -138,6 +138,10 @@ def test_the_ladder_of_taggers(tmp_path):
     (args,) = read_commands(tmp_path / "characters", "ner", CHARACTERS="cnn")
     assert (args.character_encoder, read_flag(args, "crf")) == ("cnn", False)
     assert (getattr(args, "entities", False), args.best_checkpoint_metric) == (True, "entity_f1")
+    flags = {"CHARACTERS": "cnn", "FEATURES": "1", "WORD_DROPOUT": "0.1", "LOWER_CASE": "1"}
+    (args,) = read_commands(tmp_path / "features", "ner", data_folder="data-lower", **flags)
+    assert (args.character_encoder, args.word_features, args.word_dropout) == ("cnn", "case,shape,affixes", 0.1)
+    assert args.save_dir.endswith("multi_scale_transformer-cnn-features-dropped0.1-lower-seed1/checkpoints")
     (args,) = read_commands(tmp_path / "crf", "ner", CHARACTERS="cnn", CRF="1")
     assert (args.character_encoder, read_flag(args, "crf")) == ("cnn", True)
 
