@@ -28,7 +28,12 @@ from muse_plugin.preparation.vocabulary import (
     measure_share,
 )
 from muse_plugin.preparation.word2vec import choose_settings, train_word_vectors
-from muse_plugin.pretrained.word_vectors import read_word_vectors, write_word_vectors
+from muse_plugin.pretrained.word_vectors import (
+    measure_likeness,
+    read_word_vectors,
+    warn_of_likeness,
+    write_word_vectors,
+)
 from muse_plugin.text.data_record import DataRecord
 from muse_plugin.text.lowered_words import find_character
 from muse_plugin.text.text_settings import save_texts
@@ -239,11 +244,15 @@ class Preparation:
         kept = [word for word in vocabulary if word in vectors.rows]
         if not kept:
             raise ValueError(self._explain_none(vocabulary))
+        table = vectors.table[[vectors.rows[word] for word in kept]]
         with open_atomically(self.folder / "word_vectors.txt") as file:
-            write_word_vectors(file, kept, vectors.table[[vectors.rows[word] for word in kept]])
+            write_word_vectors(file, kept, table)
         seen = {split.name: measure_share(split.counts.words, {*kept}.__contains__) for split in splits}
         there = {split.name: measure_share(split.counts.words, vectors.rows.__contains__) for split in splits}
         self.report += describe_coverage(seen, there, len(kept), len(vocabulary), vectors.table.shape[1])
+        cosine = measure_likeness(table)
+        self.report.append(f"  mean cosine of two random words: {cosine:.3f}")
+        warn_of_likeness(cosine, str(self.args.word_vectors or "--word2vec"))
 
     def _explain_none(self, vocabulary: list[str]) -> str:
         if self.args.word_vectors:

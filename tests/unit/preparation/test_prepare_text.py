@@ -244,6 +244,7 @@ def test_coverage_is_counted_and_vectors_of_the_vocabulary_are_kept(tmp_path, wr
     files = ("--train", write("a", TRAIN), "--valid", write("b", VALID), "--word-vectors", vectors)
     out = prepare(*files)
     assert "word vectors of width 2 for 2 of the 9 words of the vocabulary" in out
+    assert "mean cosine of two random words: -0.769" in out  # of (0.1, -2) and (3, 4)
     assert "train: 22.22% of the different words, 33.33% of all words have a vector" in out
     # dull has one, but no training text has the word: the model would see it as unknown
     lost = "valid: 40.00% of the different words, 40.00% of all words have a vector; 20.00% have one but are unknown"
