@@ -15,6 +15,7 @@ start_sentence_recipe head_wise_match "$encoders" "ENCODER+=$encoders" \
   "DATASET=snli mnli qqp qqp-small squad_binary mrpc sick qnli qnli-small wikiqa" 'TABLE=2|4' 'MATCH=element|cosine|bilinear|classic' \
   'AGGREGATION=max|concat' 'HIERARCHY=0|1' MATCH_DROPOUT=share 'LOWER_CASE=0|1'
 read -r -a models <<<"${ENCODER:-bert}"
+choose_baseline
 
 dataset=${DATASET:-snli}
 raw_dir=${RAW_DIR:-$work_dir/raw/$dataset} # data sets have files of the same name
@@ -49,6 +50,7 @@ if [[ -z "${TABLE:-}" ]]; then
       ;;
   esac
 fi
+if [[ "${BASELINE:-none}" != none ]]; then systems=("- - - -"); fi # a floor compares words
 
 choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
   local text=words$vectors_suffix own_vectors=1
@@ -66,7 +68,7 @@ choose_data() { # sets data, the binarised text that $model reads: word pieces, 
 choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $hierarchy and $seed
   local system=$match
   choose_data
-  if [[ "$match" != classic ]]; then
+  if [[ "$match" != [c-]* || "$match" == cosine ]]; then
     system+=-$aggregation-$levels
     if [[ "$hierarchy" == 0 ]]; then system+=-flat; fi
   fi

@@ -21,6 +21,7 @@ ENCODERS = {
     "multi_scale": "MS-Trans",
     "muse": "MUSE",
     "translation": "translation encoder",
+    "linear": "linear, words of both texts",
 }
 HIERARCHIES = {"1": "heads, then layers", "0": "all at once"}
 ORDER = (("cosine", "bilinear", "classic", "element"), ("concat", "max"), ("last", "all"))

@@ -41,6 +41,7 @@ TITLES = {
     "sentence_bigru": "BiGRU",
     "sentence_cnn": "CNN",
     "sentence_average": "average of words",
+    "linear": "linear, words and pairs of words",
 }
 PUBLISHED_TITLES = {"sentence_bigru": "BiLSTM"}
 

@@ -5,8 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe ner "multi_scale_transformer sentence_transformer sentence_muse sentence_bigru" THRESHOLD=whole \
-  'CHARACTERS=none|cnn|bilstm' 'CRF=0|1'
+start_tagging_recipe ner
 
 data=$work_dir/data$vectors_suffix
 

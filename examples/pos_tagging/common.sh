@@ -5,8 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe pos_tagging "multi_scale_transformer sentence_transformer sentence_muse sentence_bigru" THRESHOLD=whole \
-  'CHARACTERS=none|cnn|bilstm' 'CRF=0|1' 'UPOS=0|1'
+start_tagging_recipe pos_tagging 'UPOS=0|1'
 
 kind=$([[ "${UPOS:-0}" == 0 ]] && echo xpos || echo upos)
 data=$work_dir/$kind/data$vectors_suffix

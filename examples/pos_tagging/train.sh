@@ -3,6 +3,7 @@
 #
 #   bash examples/pos_tagging/train.sh                                   words alone
 #   CHARACTERS=cnn bash examples/pos_tagging/train.sh                    and a vector from their characters; or bilstm
+#   CHARACTERS=cnn FEATURES=1 WORD_DROPOUT=0.1 bash examples/pos_tagging/train.sh    and case, shape and affixes of words; a tenth of them unknown
 #   CHARACTERS=cnn CRF=1 bash examples/pos_tagging/train.sh              and a conditional random field (needs pytorch-crf)
 #   MODELS="multi_scale_transformer sentence_transformer" SEEDS="1 2 3" CHARACTERS=cnn bash examples/pos_tagging/train.sh
 #

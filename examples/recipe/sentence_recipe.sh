@@ -12,6 +12,8 @@
 #   LR, BATCH, EPOCHS, PATIENCE       other than the recipe's; PATIENCE=0 trains all epochs
 #   WARMUP=100                        updates over which the rate rises; without, the Transformer often stays at chance
 #   WORD_VECTORS=FILE                 pretrained vectors as text (GloVe, fastText); FREEZE_VECTORS=1 does not train them
+#   BASELINE=linear                   instead of a model, the floor that it must pass: naive Bayes or logistic regression on words
+#                                     (BASELINE=crf for tags), see baseline.py; what is said of LR and the like means nothing to it
 # One device trains one model, whatever the machine has. Arguments of train.sh go on to fairseq-train.
 set -euo pipefail
 
@@ -19,11 +21,13 @@ sentence_models="multi_scale_transformer sentence_transformer sentence_muse sent
 sentence_models+=" distance_attention_network directional_attention_network"
 
 start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: as start_recipe, and sets models, seeds, vectors
-  local known=${2:-$sentence_models}
-  start_recipe "$1" "$known" "MODELS+=$known" SEEDS+=whole LR=positive BATCH=count EPOCHS=count PATIENCE=whole WARMUP=whole \
+  local known=${2:-$sentence_models} floor=linear
+  if [[ "${*:3}" == *CRF=* ]]; then floor=crf; fi
+  start_recipe "$1" "$known" "MODELS+=$known" "BASELINE=none|$floor" SEEDS+=whole LR=positive BATCH=count EPOCHS=count PATIENCE=whole WARMUP=whole \
     'FREEZE_VECTORS=0|1' "${@:3}"
   read -r -a models <<<"${MODELS:-${MODEL:-${known%% *}}}"
   read -r -a seeds <<<"${SEEDS:-${SEED:-1}}"
+  choose_baseline
   vectors=${WORD_VECTORS:-}
   freeze_vectors=${FREEZE_VECTORS:-0}
   prepare_vector_flags=()
@@ -40,6 +44,14 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   elif [[ "$freeze_vectors" != 0 ]]; then
     fail "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE: vectors that are neither given nor trained mean nothing."
   fi
+}
+
+choose_baseline() { # with BASELINE, sets models to it
+  if [[ "${BASELINE:-none}" == none ]]; then return; fi
+  if [[ -n "${MODELS:-}${MODEL:-}" || -n "${WORD_VECTORS:-}" ]]; then
+    fail "BASELINE=$BASELINE stands for a model without word vectors, so MODEL, MODELS and WORD_VECTORS must not be set; unset them."
+  fi
+  models=("$BASELINE")
 }
 
 for_each_run() { # for_each_run COMMAND...: once for every model and seed, in $model and $seed
@@ -105,6 +117,10 @@ choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets tr
 train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one device; goes on from the last checkpoint in RUN
   local dir=$1 command=(fairseq-train) device=(--cpu)
   shift
+  if [[ "${BASELINE:-none}" != none ]]; then
+    train_baseline "$dir" "$@"
+    return
+  fi
   if ((num_gpus > 0)); then device=(--distributed-world-size 1); fi
   command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --log-format simple --num-workers 0 "${device[@]}")
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
@@ -112,8 +128,21 @@ train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one 
   "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (valid|train) \| | \| WARNING \| muse_plugin' >&3 || true)
 }
 
+train_baseline() { # train_baseline RUN DATA FLAGS...: a floor, which answers all splits at once; of the flags it reads the longest text
+  local dir=$1 command=(python "$recipe_tools/baseline.py" "$BASELINE" "$2" "$1")
+  [[ "${2:-}" != -* ]] || fail "BASELINE=$BASELINE needs texts of words, but $recipe has none; unset it."
+  shift 2
+  while (($#)); do
+    if [[ "$1" == --max-words ]]; then command+=("$1" "$2"); fi
+    shift
+  done
+  printf '%q ' "${command[@]}" >"$dir/train-command.txt"
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E '^(valid|chosen)' >&3 || true)
+}
+
 predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a split, RUN/predictions/SPLIT.jsonl
   local device=()
+  if [[ "${BASELINE:-none}" != none ]]; then return; fi # it has answered already
   if ((num_gpus == 0)); then device=(--cpu); fi
   mkdir -p "$1/predictions"
   python -m muse_plugin.cli predict --path "$1/checkpoints/checkpoint_best.pt" --split "$2" --format jsonl \
@@ -153,12 +182,34 @@ show_published() { # show_published TEXT: what was published, unless a run of $r
   fi
 }
 
-choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm) and CRF=1
-  local characters=${CHARACTERS:-none} crf=${CRF:-0}
+start_tagging_recipe() { # start_tagging_recipe NAME [NAME=KIND...]: as start_sentence_recipe, for models that tag words; sets threshold, prepare_tagger_flags
+  start_sentence_recipe "$1" "multi_scale_transformer sentence_transformer sentence_muse sentence_bigru" THRESHOLD=whole \
+    'LOWER_CASE=0|1' 'CHARACTERS=none|cnn|bilstm' 'FEATURES=0|1' WORD_DROPOUT=share 'CRF=0|1' "${@:2}"
+  threshold=${THRESHOLD:-2}
+  prepare_tagger_flags=(--characters --threshold "$threshold")
+  prepare_tagger_settings=("threshold=$threshold" "word_vectors=${vectors##*/}")
+  if [[ "${LOWER_CASE:-0}" == 0 ]]; then return; fi
+  prepare_tagger_flags+=(--lower-case) # the words, not their characters
+  prepare_tagger_settings+=("lower_case=1")
+  vectors_suffix=-lower$vectors_suffix
+}
+
+choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm), FEATURES=1, WORD_DROPOUT and CRF=1
+  local characters=${CHARACTERS:-none} features=${FEATURES:-0} word_dropout=${WORD_DROPOUT:-0} crf=${CRF:-0}
   tagger_flags=(--character-encoder "$characters")
   tagger_settings=("characters=$characters" "crf=$crf")
   tagger_suffix=
   if [[ "$characters" != none ]]; then tagger_suffix+=-$characters; fi
+  if [[ "$features" != 0 ]]; then
+    tagger_flags+=(--word-features case,shape,affixes)
+    tagger_settings+=("features=1")
+    tagger_suffix+=-features
+  fi
+  if [[ "$word_dropout" != 0 ]]; then
+    tagger_flags+=(--word-dropout "$word_dropout")
+    tagger_settings+=("word_dropout=$word_dropout")
+    tagger_suffix+=-dropped$word_dropout
+  fi
   if [[ "$crf" != 0 ]]; then
     tagger_flags+=(--crf)
     tagger_suffix+=-crf

@@ -12,6 +12,7 @@ from muse_plugin.modules.classifier import ACTIVATIONS
 from muse_plugin.modules.low_rank_attention import CONTEXTS
 from muse_plugin.modules.pair_features import PAIR_FEATURES
 from muse_plugin.modules.sentence_pooling import POOLINGS
+from muse_plugin.modules.word_features import WORD_FEATURES
 
 
 @dataclass
@@ -34,6 +35,15 @@ class SentenceModelConfig(FairseqDataclass):
     )
     character_embed_dim: int = size(30, "width of a character's vector")
     character_features: int = size(50, "width of what --character-encoder makes of a word")
+    word_features: str = flag(
+        "none",
+        f"vectors of what words look like, learned with the task: none, or some of {', '.join(WORD_FEATURES)} with "
+        "commas between them; they need the characters of the words, not --character-encoder",
+    )
+    word_feature_dim: int = size(20, "width of each vector of --word-features: case and shape have one, affixes three")
+    word_dropout: float = rate(
+        0.0, "probability of reading a word as unknown, but for its characters and features, in training"
+    )
     input_projection: ChoiceEnum(["always", "needed"]) = flag(
         "always", "a linear map from the embedded words to --encoder-embed-dim: always, or where widths differ (needed)"
     )

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from muse_plugin.contracts.flag import naming
 from muse_plugin.contracts.sentences import TaskOfSentences
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.word_embedder import WordEmbedder
+from muse_plugin.modules.word_features import WordFeatures
 from muse_plugin.pretrained.word_vectors import WidthError, WordVectors, average_character_ngrams, read_word_vectors
 
 logger = logging.getLogger(__name__)
@@ -52,13 +54,19 @@ def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
             path, flags = cfg.character_ngram_vectors, ("--character-ngram-vectors", "--character-ngram-dim")
             _fill(extra, average_character_ngrams, path, dictionary, *flags)
         extra.weight.requires_grad_(False)
-    characters = None
+    characters = features = None
+    kinds = read_word_features(cfg)
+    if task.character_dictionary is None and (kinds or str(cfg.character_encoder) != "none"):
+        flag = "--word-features" if kinds else "--character-encoder"
+        raise ValueError(
+            f"{flag} reads the characters of every word, but the data have none; prepare them with "
+            f"muse-plugin prepare-text --characters, or train with {flag} none."
+        )
+    if kinds:
+        symbols = task.character_dictionary.symbols
+        with naming("--word-features"):
+            features = WordFeatures(kinds, symbols, task.character_dictionary.pad(), cfg.word_feature_dim)
     if str(cfg.character_encoder) != "none":
-        if task.character_dictionary is None:
-            raise ValueError(
-                "--character-encoder reads the characters of every word, but the data have none; prepare them with "
-                "muse-plugin prepare-text --characters, or train with --character-encoder none."
-            )
         characters = CharacterEncoder(
             str(cfg.character_encoder),
             len(task.character_dictionary),
@@ -74,7 +82,16 @@ def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
         characters,
         cfg.embedding_dropout,
         always_project=str(cfg.input_projection) == "always",
+        features=features,
+        word_dropout=cfg.word_dropout,
+        unknown_idx=dictionary.unk(),
     )
+
+
+def read_word_features(cfg: Namespace) -> list[str]:
+    """The features that the flag names; none for "none"."""
+    given = str(cfg.word_features)
+    return [] if given == "none" else given.split(",")
 
 
 def _fill(

@@ -8,6 +8,7 @@ left, so those can be stored. What depends on one sentence alone is computed onc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +54,7 @@ class LevelLinear(nn.Module):
 
 
 class Match(nn.Module):
-    """How the vectors of one head are compared (Eqs. 6-8); heads share the parameters.
+    """How the vectors of one head are compared (Eqs. 9-11); heads share the parameters.
 
     Args:
         kind: "cosine" or "bilinear", a number each; "element": ReLU(W [s; t; s-t; s*t] + b), a vector.
@@ -120,7 +121,7 @@ class Match(nn.Module):
 
 
 class Aggregation(nn.Module):
-    """From several vectors to one, ReLU on top (Eqs. 9 and 10); the parts share the parameters of "max".
+    """From several vectors to one, ReLU on top (Eqs. 12 and 13); the parts share the parameters of "max".
 
     Args:
         kind: "max": the largest value of each channel, then a linear map; "concat": side by side, then a linear map.
@@ -155,6 +156,10 @@ class Aggregation(nn.Module):
 
 class HeadWiseMatch(nn.Module):
     """The network between two sentences' head vectors and the logits (Eqs. 6-14).
+
+    The layer of Eq. 8 stands between the aggregation over heads and that over layers; with one layer the aggregation
+    over its heads goes to the output at once, as published. Earlier versions had it there, too: it is built where a
+    state that is loaded has it.
 
     Args:
         levels: number L of layers that are compared.
@@ -199,10 +204,17 @@ class HeadWiseMatch(nn.Module):
         joined = levels > 1 and not hierarchy
         steps, parts = (1, levels * heads) if joined else (levels, heads)
         self.head_aggregation = Aggregation(aggregation, steps, parts, self.match.output_size, width, per_level)
-        self.level_linear = None if joined else LevelLinear(levels, width, width, per_level)
+        self.joined = joined
+        self.level_linear = LevelLinear(levels, width, width, per_level) if self.hierarchy else None
         self.level_aggregation = Aggregation(aggregation, 1, levels, width, width) if self.hierarchy else None
         self.output = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if self.level_linear is None and not self.joined and f"{prefix}level_linear.weight" in state_dict:
+            weight = self.output.weight
+            self.level_linear = LevelLinear(1, weight.shape[1], weight.shape[1]).to(weight)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @property
     def vector_size(self) -> int:
@@ -292,7 +304,7 @@ class HeadWiseMatch(nn.Module):
         """
         levels, heads = rows.shape[:2]
         places = [[(level, head) for head in range(heads)] for level in range(levels)]
-        if self.level_linear is None:
+        if self.joined:
             places = [[place for level in places for place in level]]
         hidden = []
         for step, parts in enumerate(places):
@@ -340,7 +352,7 @@ class HeadWiseMatch(nn.Module):
         """What is aggregated over heads: those of a layer (B, L, H, O), or of all at once (B, 1, L * H, O)."""
         pair = (self.dropout(vectors.view(len(vectors), *self.shape)) for vectors in (first, second))
         matched: Tensor = self.match(*pair)
-        return matched if self.level_linear is not None else matched.flatten(1, 2).unsqueeze(1)
+        return matched.flatten(1, 2).unsqueeze(1) if self.joined else matched
 
 
 class VectorMatch(nn.Module):

@@ -2,11 +2,12 @@
 
 import argparse
 import dataclasses
+import functools
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from fairseq.data import Dictionary
 from torch import Tensor
@@ -19,7 +20,6 @@ from muse_plugin.preparation.labelled_sentences import SentenceReader
 from muse_plugin.preparation.split_files import SplitFiles, count_tokens, iterate_tokens
 from muse_plugin.preparation.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
 from muse_plugin.preparation.vocabulary import (
-    Share,
     binarise,
     build_dictionary,
     build_piece_dictionary,
@@ -28,11 +28,31 @@ from muse_plugin.preparation.vocabulary import (
     measure_share,
 )
 from muse_plugin.preparation.word2vec import choose_settings, train_word_vectors
-from muse_plugin.pretrained.word_vectors import read_word_vectors, write_word_vectors
+from muse_plugin.pretrained.word_vectors import (
+    measure_likeness,
+    read_word_vectors,
+    warn_of_likeness,
+    write_word_vectors,
+)
 from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.lowered_words import find_character
 from muse_plugin.text.text_settings import save_texts
 from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, parse_vocabulary
+
+_UNKNOWN_WORD = Dictionary().unk_word
+
+
+class _Vectors(NamedTuple):
+    """Vectors that words may get.
+
+    Attributes:
+        rows: the row of each word that has one, be it in the vocabulary or not.
+        table: shape (rows, width).
+    """
+
+    rows: dict[str, int]
+    table: Tensor
 
 
 def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
@@ -89,13 +109,16 @@ class Preparation:
         splits = self._write_text(text_folder)
         # Labels first: what is wrong with them is found before the long steps.
         self._write_labels(splits)
-        words = self._write_inputs(splits)
+        given, vectors = self._load_given_dictionary(), None
+        if self.args.word_vectors:
+            vectors = self._read_vectors(splits, given)
+        elif self.args.word2vec:
+            vectors = self._train_vectors(splits[0])
+        words = self._write_inputs(splits, given or self._count_words(splits, vectors.rows if vectors else {}))
         if self.args.characters:
             self._write_characters(splits)
-        if self.args.word_vectors:
-            self._write_vectors(words, splits, *self._read_vectors(words, splits))
-        elif self.args.word2vec:
-            self._write_vectors(words, splits, *self._train_vectors(words, splits[0]))
+        if vectors:
+            self._write_vectors(words, splits, vectors)
         shutil.rmtree(text_folder)
         self._save_settings(words, splits)
         return self.report
@@ -139,8 +162,7 @@ class Preparation:
             binarise(split.path("label"), dictionary, folder / split.name)
         self.report.append(describe_labels({label: counts[label] for label in known}, self.record.tags))
 
-    def _write_inputs(self, splits: list[SplitFiles]) -> Dictionary:
-        dictionary = self._choose_dictionary(splits)
+    def _write_inputs(self, splits: list[SplitFiles], dictionary: Dictionary) -> Dictionary:
         self._binarise("input", dictionary, splits)
         unknown_ids = {dictionary.unk(), dictionary.index(self.tokenizer.settings.unknown_piece or dictionary.unk_word)}
         unknown = {
@@ -152,54 +174,57 @@ class Preparation:
         self.report.append(f"vocabulary: {len(list_words(dictionary)):,} words, {len(dictionary):,} rows")
         return dictionary
 
-    def _choose_dictionary(self, splits: list[SplitFiles]) -> Dictionary:
+    def _load_given_dictionary(self) -> Optional[Dictionary]:
         if self.earlier:
             return load_dictionary(self.args.dict_from / "input0" / "dict.txt")
         if self.args.bert_dir:
             return build_piece_dictionary(parse_vocabulary(self.tokenizer.content, str(self.args.bert_dir)))
         if self.args.dictionary:
             return load_dictionary(self.args.dictionary, "--dictionary")
+        return None
+
+    def _count_words(self, splits: list[SplitFiles], kept: Collection[str]) -> Dictionary:
         counted = splits if self.args.vocabulary_from == "all" else splits[:1]
         total: Counter[str] = sum((split.counts.words for split in counted), Counter())
-        return build_dictionary(total, self.args.threshold, self.args.max_words)
+        return build_dictionary(total, self.args.threshold, self.args.max_words, kept)
 
     def _write_characters(self, splits: list[SplitFiles]) -> None:
         if self.earlier:
             dictionary = load_dictionary(self.args.dict_from / "characters0" / "dict.txt")
         else:
             dictionary = build_dictionary(count_tokens(splits[0].inputs("characters")))
-        self._binarise("characters", dictionary, splits)
+        find = None
+        if self.tokenizer.settings.lower_case:
+            find = functools.partial(find_character, find=dictionary.index, unknown=dictionary.unk())
+        self._binarise("characters", dictionary, splits, find)
         self.report.append(f"characters: {len(list_words(dictionary)):,}, {len(dictionary):,} rows")
 
-    def _binarise(self, kind: str, dictionary: Dictionary, splits: list[SplitFiles]) -> None:
+    def _binarise(
+        self,
+        kind: str,
+        dictionary: Dictionary,
+        splits: list[SplitFiles],
+        find: Optional[Callable[[str], int]] = None,
+    ) -> None:
         for i in range(2 if self.record.pair else 1):
             key = f"{kind}{i}"
             (self.folder / key).mkdir()
             dictionary.save(str(self.folder / key / "dict.txt"))
             for split in splits:
-                binarise(split.path(key), dictionary, self.folder / key / split.name)
+                binarise(split.path(key), dictionary, self.folder / key / split.name, find)
 
-    def _read_vectors(self, dictionary: Dictionary, splits: list[SplitFiles]) -> tuple[dict[str, int], Tensor]:
-        """Vectors of the file, and the row of each word that has one, be it in the vocabulary or not."""
-        vocabulary = list_words(dictionary)
-        everything = dict.fromkeys(vocabulary)
+    def _read_vectors(self, splits: list[SplitFiles], given: Optional[Dictionary]) -> "_Vectors":
+        """Vectors of the file, of all words of the texts and of the dictionary, if one is given."""
+        everything = dict.fromkeys(list_words(given) if given else ())
         for split in splits:
             everything.update(dict.fromkeys(split.counts.words))
-        everything.pop(dictionary.unk_word, None)  # in a text it stands for any word
+        everything.pop(_UNKNOWN_WORD, None)  # in a text it stands for any word
         rows = {word: row for row, word in enumerate(everything)}
         vectors, found = read_word_vectors(self.args.word_vectors, rows)
-        rows = {word: row for word, row in rows.items() if found[row]}
-        if not any(word in rows for word in vocabulary):
-            raise ValueError(
-                f"--word-vectors must have vectors for words of the vocabulary, but {self.args.word_vectors} has none "
-                f"of {len(vocabulary)}, such as {vocabulary[0]!r}; choose another file, or give --lower-case if its "
-                "words are lower-cased."
-            )
-        return rows, vectors
+        return _Vectors({word: row for word, row in rows.items() if found[row]}, vectors)
 
-    def _train_vectors(self, dictionary: Dictionary, train: SplitFiles) -> tuple[dict[str, int], Tensor]:
-        """Vectors learned from the training text, and the row of each word that has one."""
-        vocabulary = list_words(dictionary)
+    def _train_vectors(self, train: SplitFiles) -> "_Vectors":
+        """Vectors learned from the training text."""
 
         def iterate_texts() -> Iterator[list[str]]:
             for path in train.inputs():
@@ -210,28 +235,36 @@ class Preparation:
 
         settings = choose_settings(self.args)
         learned = train_word_vectors(iterate_texts, self.args.word2vec, settings)
-        rows = {word: row for row, word in enumerate(learned.words)}
-        if not any(word in rows for word in vocabulary):
-            raise ValueError(
-                f"--word2vec must learn vectors for words of the vocabulary, but none of {len(vocabulary)}, such as "
-                f"{vocabulary[0]!r}, is frequent enough in the text; lower --word2vec-min-count."
-            )
-        self.report.append(
-            f"word2vec: {len(rows):,} words, learned from {learned.running:,} words in {settings['epochs']} epochs"
-        )
-        return rows, learned.vectors
+        count, running, epochs = len(learned.words), learned.running, settings["epochs"]
+        self.report.append(f"word2vec: {count:,} words, learned from {running:,} words in {epochs} epochs")
+        return _Vectors({word: row for row, word in enumerate(learned.words)}, learned.vectors)
 
-    def _write_vectors(
-        self, dictionary: Dictionary, splits: list[SplitFiles], rows: dict[str, int], vectors: Tensor
-    ) -> None:
+    def _write_vectors(self, dictionary: Dictionary, splits: list[SplitFiles], vectors: "_Vectors") -> None:
         vocabulary = list_words(dictionary)
-        kept = [word for word in vocabulary if word in rows]
+        kept = [word for word in vocabulary if word in vectors.rows]
+        if not kept:
+            raise ValueError(self._explain_none(vocabulary))
+        table = vectors.table[[vectors.rows[word] for word in kept]]
         with open_atomically(self.folder / "word_vectors.txt") as file:
-            write_word_vectors(file, kept, vectors[[rows[word] for word in kept]])
-        shares: dict[str, Share] = {
-            split.name: measure_share(split.counts.words, rows.__contains__) for split in splits
-        }
-        self.report += describe_coverage(shares, len(kept), len(vocabulary), vectors.shape[1])
+            write_word_vectors(file, kept, table)
+        seen = {split.name: measure_share(split.counts.words, {*kept}.__contains__) for split in splits}
+        there = {split.name: measure_share(split.counts.words, vectors.rows.__contains__) for split in splits}
+        self.report += describe_coverage(seen, there, len(kept), len(vocabulary), vectors.table.shape[1])
+        cosine = measure_likeness(table)
+        self.report.append(f"  mean cosine of two random words: {cosine:.3f}")
+        warn_of_likeness(cosine, str(self.args.word_vectors or "--word2vec"))
+
+    def _explain_none(self, vocabulary: list[str]) -> str:
+        if self.args.word_vectors:
+            return (
+                f"--word-vectors must have vectors for words of the vocabulary, but {self.args.word_vectors} has none "
+                f"of {len(vocabulary)}, such as {vocabulary[0]!r}; choose another file, or give --lower-case if its "
+                "words are lower-cased."
+            )
+        return (
+            f"--word2vec must learn vectors for words of the vocabulary, but none of {len(vocabulary)}, such as "
+            f"{vocabulary[0]!r}, is frequent enough in the text; lower --word2vec-min-count."
+        )
 
     def _save_settings(self, words: Dictionary, splits: list[SplitFiles]) -> None:
         source = VOCABULARY_NAME if self.args.bert_dir else self.args.vocabulary_from

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import NamedTuple, Union
 
 from muse_plugin.preparation.labelled_sentences import Sentence
+from muse_plugin.text.lowered_words import written_form
 from muse_plugin.text.sentence_pieces import SPACE_MARK
 
 
 def split_characters(words: Iterable[str]) -> list[str]:
-    """Spells words: their characters, with a token U+2581 between words; ``ab c`` gives ``a b U+2581 c``.
+    """Spells words as they were written, with a token U+2581 between words; ``ab c`` gives ``a b U+2581 c``.
 
     A U+2581 within a word becomes ``_``.
     """
-    return list(SPACE_MARK.join(word.replace(SPACE_MARK, "_") for word in words))
+    return list(SPACE_MARK.join(written_form(word).replace(SPACE_MARK, "_") for word in words))
 
 
 class Counts(NamedTuple):

@@ -38,17 +38,25 @@ def describe_numbers(values: Sequence[float]) -> str:
     return f"numbers in train: from {min(values):g} to {max(values):g}, {mean:.4g} on average"
 
 
-def describe_coverage(shares: Mapping[str, Share], kept: int, vocabulary: int, width: int) -> list[str]:
-    """Says how many words have a pretrained vector.
+def describe_coverage(
+    seen: Mapping[str, Share], there: Mapping[str, Share], kept: int, vocabulary: int, width: int
+) -> list[str]:
+    """Says how many words reach a model with a pretrained vector, and how many others have one in vain.
 
     Args:
-        shares: for each split the share of its words that have one, in the vocabulary or not.
+        seen: for each split the share of its words that are in the vocabulary and have one.
+        there: for each split the share of its words that have one, in the vocabulary or not.
         kept: vectors of words in the vocabulary.
         vocabulary: words in the vocabulary.
         width: numbers in a vector.
     """
     lines = [f"word vectors of width {width} for {kept:,} of the {vocabulary:,} words of the vocabulary"]
-    return lines + [
-        f"  {name}: {share.distinct:.2%} of the different words, {share.running:.2%} of all words have a vector"
-        for name, share in shares.items()
-    ]
+    for name, share in seen.items():
+        line = f"  {name}: {share.distinct:.2%} of the different words, {share.running:.2%} of all words have a vector"
+        lost = there[name].running - share.running
+        if lost > 0:
+            line += f"; {lost:.2%} have one but are unknown: not in the vocabulary"
+        lines.append(line)
+    if any(there[name] != share for name, share in seen.items()):
+        lines.append("  --vocabulary-from all makes the words of other splits known too; freeze the vectors then")
+    return lines

@@ -5,9 +5,9 @@ points, filled up to a multiple of eight.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import torch
 from fairseq.data import Dictionary, indexed_dataset
@@ -18,19 +18,23 @@ from muse_plugin.preparation.split_files import iterate_tokens
 _SHOWN = 200  # characters of fairseq's message, which may hold a whole line of the file
 
 
-def build_dictionary(counts: Mapping[str, int], threshold: int = 0, max_words: int = 0) -> Dictionary:
+def build_dictionary(
+    counts: Mapping[str, int], threshold: int = 0, max_words: int = 0, kept: Collection[str] = ()
+) -> Dictionary:
     """Makes the dictionary of the most frequent tokens.
 
     Args:
         counts: how often each token occurs.
-        threshold: a token seen less often is unknown.
+        threshold: a token seen less often is unknown, unless it is ``kept``.
         max_words: the most tokens to keep, special symbols and fillers not counted; all if 0.
+        kept: tokens that are known without having been seen often, since they have a pretrained vector.
     """
     dictionary = Dictionary()
     for token, count in counts.items():
-        dictionary.add_symbol(token, n=count)
+        if count >= threshold or token in kept:
+            dictionary.add_symbol(token, n=count)
     size = max_words + dictionary.nspecial if max_words else -1
-    dictionary.finalize(threshold=threshold, nwords=size, padding_factor=8)
+    dictionary.finalize(nwords=size, padding_factor=8)
     return dictionary
 
 
@@ -74,20 +78,22 @@ def list_words(dictionary: Dictionary) -> list[str]:
     return [word for word in dictionary.symbols[dictionary.nspecial :] if dictionary.count[dictionary.index(word)] > 0]
 
 
-def binarise(text: Path, dictionary: Dictionary, prefix: Path) -> None:
+def binarise(text: Path, dictionary: Dictionary, prefix: Path, find: Optional[Callable[[str], int]] = None) -> None:
     """Writes ``PREFIX.bin`` and ``PREFIX.idx``: the ids of each line of a text, and the end-of-sentence symbol.
 
     Args:
         text: tokens separated by spaces, a sentence a line.
         dictionary: ids of the tokens; what it lacks is unknown.
         prefix: the files without their endings.
+        find: gives the id of a token; the dictionary's own if None.
     """
     builder = indexed_dataset.make_builder(
         indexed_dataset.data_file_path(str(prefix)), impl="mmap", vocab_size=len(dictionary)
     )
+    find = find or dictionary.index
     for tokens in iterate_tokens(text):
         # Much faster than Dictionary.encode_line, which stores one element of a tensor after the other.
-        ids = [*map(dictionary.index, tokens), dictionary.eos()]
+        ids = [*map(find, tokens), dictionary.eos()]
         builder.add_item(torch.tensor(ids, dtype=torch.int))
     builder.finalize(indexed_dataset.index_file_path(str(prefix)))
 

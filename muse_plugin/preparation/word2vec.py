@@ -83,7 +83,7 @@ def train_word_vectors(
         ValueError: if no word is frequent enough.
     """
     word2vec, texts = import_word2vec(), _Texts(iterate_texts)
-    with _silence():
+    with silence_gensim():
         model = word2vec(
             vector_size=width,
             sg=int(settings["algorithm"] == "skip-gram"),
@@ -94,7 +94,7 @@ def train_word_vectors(
             epochs=settings["epochs"],
             seed=settings["seed"],
             workers=1,
-            hashfxn=_hash,
+            hashfxn=hash_word,
         )
         model.build_vocab(texts)
     if len(model.wv) == 0:
@@ -103,7 +103,7 @@ def train_word_vectors(
             f"{model.corpus_total_words} words of the training text have none; lower the flag or give --word2vec-text."
         )
     running = int(model.corpus_total_words)
-    with _silence():
+    with silence_gensim():
         model.train(texts, total_examples=model.corpus_count, epochs=model.epochs)
     return LearnedVectors(list(model.wv.index_to_key), torch.from_numpy(model.wv.vectors.copy()), running)
 
@@ -122,7 +122,7 @@ class _Texts:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
+def silence_gensim() -> Iterator[None]:
     """Keeps gensim from logging what our report says."""
     logger = logging.getLogger("gensim")
     level = logger.level
@@ -133,5 +133,6 @@ def _silence() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _hash(word: str) -> int:
+def hash_word(word: str) -> int:
+    """A hash for gensim that is the same in every process."""
     return zlib.crc32(word.encode("utf-8", errors="surrogatepass"))

@@ -4,6 +4,7 @@ A file is read once, from its first line to its last, and only rows that are ask
 millions of words costs no more memory than the vocabulary does. Files may be compressed with gzip.
 """
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -19,8 +20,13 @@ from muse_plugin.files.lines import iterate_bytes
 LONGEST_NGRAM = 4
 WIDEST = 10_000  # numbers of a row; a file that claims more must not fill the memory
 BEGIN, END = "#BEGIN#", "#END#"
+_SAMPLED = 10_000  # pairs of rows
+_ALIKE = 0.3  # a cosine
 _SHOWN = 40  # characters of a number in messages
 _COUNT_AND_WIDTH = re.compile(rb"\d{1,15} \d{1,15}")
+
+
+logger = logging.getLogger(__name__)
 
 
 class WidthError(ValueError):
@@ -135,6 +141,35 @@ def write_word_vectors(file: BinaryIO, words: Iterable[str], vectors: Tensor) ->
     """
     for word, row in zip(words, vectors.detach().cpu().numpy().astype(np.float32), strict=True):
         file.write(f"{word} {' '.join(map(str, row))}\n".encode("utf-8", errors="surrogatepass"))
+
+
+def measure_likeness(vectors: Tensor) -> float:
+    """The mean cosine of two random rows, of a sample that is always the same; 0 where there are no two.
+
+    Args:
+        vectors: shape (rows, width).
+    """
+    if len(vectors) < 2:
+        return 0.0
+    generator = torch.Generator().manual_seed(1)
+    first = torch.randint(len(vectors), (_SAMPLED,), generator=generator)
+    others = (first + torch.randint(1, len(vectors), (_SAMPLED,), generator=generator)) % len(vectors)
+    return float(torch.cosine_similarity(vectors[first].float(), vectors[others].float()).mean())
+
+
+def warn_of_likeness(cosine: float, where: str) -> None:
+    """Warns of vectors that say little, since all of them point the same way.
+
+    Args:
+        cosine: of ``measure_likeness``.
+        where: what to call them.
+    """
+    if cosine > _ALIKE:
+        logger.warning(
+            "%s: the mean cosine of two random words is %.3f, so what all vectors have in common hides their "
+            "differences; centre them, as examples/recipe/vectors.sh does.",
+            *(where, cosine),
+        )
 
 
 def _iterate_rows(path: Path, width: Optional[int]) -> Iterator[tuple[int, bytes, bytes]]:

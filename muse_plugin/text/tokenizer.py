@@ -1,8 +1,9 @@
 """Turns the raw lines of a text into tokens, as its settings say, and tokens back into a line.
 
 The steps for a line: clean it (white space of every kind is a space, control characters are, too, invisible format
-characters vanish), normalise and tokenise it with Moses' rules (sacremoses), lower-case it, make harmless what would
-read as a special symbol of a dictionary, and cut words into subwords. The rule for special symbols: ``<s>``, ``</s>``,
+characters vanish), normalise and tokenise it with Moses' rules (sacremoses), lower-case it (a word that is not cut
+remembers how it was written), make harmless what would read as a special symbol of a dictionary, and cut words into
+subwords. The rule for special symbols: ``<s>``, ``</s>``,
 ``<pad>`` and ``<mask>`` in a text are written ``&lt;s&gt;`` and so on, ordinary words; ``<unk>`` stays and is what it
 says, an unknown word. Word pieces are a way of their own: BERT's (see ``word_pieces.py``).
 """
@@ -14,6 +15,7 @@ from typing import Any, Union
 from muse_plugin.files.lines import clean_line
 from muse_plugin.text import SPECIAL_SYMBOLS
 from muse_plugin.text.byte_pair_encoding import BPE_MARKER, BytePairEncoding
+from muse_plugin.text.lowered_words import lower_word
 from muse_plugin.text.sentence_pieces import SPACE_MARK, SentencePieces, join_pieces
 from muse_plugin.text.text_settings import StoredText, TextSettings
 from muse_plugin.text.word_pieces import PieceRules, WordPieces, parse_vocabulary
@@ -117,7 +119,7 @@ class Tokenizer:
 
     def _finish(self, word: str) -> str:
         if self.settings.lower_case:
-            word = word.lower()
+            word = lower_word(word)
         return _HARMLESS.get(word, word)
 
     def join(self, tokens: str) -> str:

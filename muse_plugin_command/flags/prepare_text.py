@@ -86,8 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bpe-codes", type=Path, metavar="FILE", help="cut words into sub-words with these codes of subword-nmt")
     add("--sentencepiece-model", type=Path, metavar="FILE", help="cut words into pieces with this model")
     add("--language", default="en", help="two-letter code for Moses' rules (default: en)")
-    add("--characters", action="store_true", help="also write the characters of the words")
-    add("--threshold", type=int, default=0, metavar="N", help="words seen fewer than N times are unknown")
+    add("--characters", action="store_true", help="also write the characters of the words, never lower-cased")
+    vector = "a pretrained vector keeps a rare word"
+    add("--threshold", type=int, default=0, metavar="N", help=f"words seen fewer than N times are unknown; {vector}")
     add("--max-words", type=int, default=0, metavar="N", help="keep the N most frequent words (default: 0, all)")
     add(
         "--vocabulary-from",

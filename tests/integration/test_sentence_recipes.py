@@ -27,14 +27,14 @@ def link(folder, *sources):
     return folder
 
 
-def read_result(path, score):
+def read_result(path, score, program="fairseq-train "):
     """A result, after the checks that hold for all of them."""
     result = json.loads(path.read_text(encoding="utf-8"))
     assert result["num_sentences"] > 0
     assert 0 <= result["scores"][score]["mean"] <= 100
     assert result["settings"]["seed"] == 1
     assert result["settings"]["data_trial"] == 1
-    assert result["settings"]["train_command"].startswith("fairseq-train ")
+    assert result["settings"]["train_command"].startswith(program)
     assert "seconds_train" in result["settings"]
     assert "seconds_predict-test" in result["settings"]
     assert result["versions"]["torch"]
@@ -122,6 +122,15 @@ def test_snli_reads_pairs_of_sick(tmp_path):
     assert premise == "the young boys are playing outdoors and the man is smiling nearby"
     assert hypothesis == "there is no boy playing outdoors and there is no man smiling"
     assert json.loads((data / "bin" / "text_pipeline.json").read_text())["data"]["pair"]
+
+
+def test_a_floor_is_a_row_like_any_model(tmp_path):
+    names = ("SICK_train.txt.gz", "SICK_trial.txt", "SICK_test_annotated.txt.gz")
+    raw = link(tmp_path / "raw", *(f"sick/{name}" for name in names))
+    printed = run_trials("snli", raw, tmp_path / "work", BASELINE="linear")
+    result = read_result(tmp_path / "work" / "sick" / "linear-seed1" / "results" / "test.json", "accuracy", "python ")
+    assert result["settings"]["model"] == "linear"
+    assert "| seeds | test: accuracy |" in printed
 
 
 def test_snli_reads_the_small_pieces(tmp_path):

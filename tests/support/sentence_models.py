@@ -83,6 +83,7 @@ VARIANTS = {
     "muse_with_low_rank_attention": {"model": "sentence_muse", "pooling": "low_rank_attention"},
     "character_cnn": {"character_encoder": "cnn"},
     "character_bilstm": {"model": "sentence_bigru", "character_encoder": "bilstm"},
+    "character_features": {"model": "sentence_bigru", "word_features": "shape,affixes", "word_feature_dim": 4},
 }
 
 
@@ -109,7 +110,7 @@ def build(model: str = "multi_scale_transformer", task: object = None, seed: int
     """A tiny model through fairseq's own entry; biases are random, since zeros hide mistakes."""
     torch.manual_seed(seed)
     if task is None:
-        task = make_task(characters=flags.get("character_encoder", "none") != "none")
+        task = make_task(characters="none" not in (flags.get("character_encoder", ""), flags.get("word_features", "")))
     net = build_model(Namespace(_name=model, arch=model, **{**TRUNK, **MODELS.get(model, {}), **flags}), task)
     for name, parameter in net.named_parameters():
         if "bias" in name:

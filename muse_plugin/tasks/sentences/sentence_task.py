@@ -1,5 +1,6 @@
 """The base of tasks that read sentences from disk."""
 
+import functools
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from muse_plugin.contracts.flag import flag
 from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
+from muse_plugin.text.lowered_words import LoweredWord, find_character, written_form
 
 logger = logging.getLogger(__name__)
 
@@ -179,13 +181,14 @@ class SentenceTask(FairseqTask):
         characters = self.character_dictionary
         if characters is None:
             return Sentence(tokens)
-        return Sentence(
-            tokens,
-            [
-                torch.tensor([characters.index("_" if c == WORD_SEPARATOR else c) for c in word[:LONGEST_WORD]])
-                for word in words
-            ],
-        )
+        spelled = []
+        for word in words:
+            written = written_form(word).replace(WORD_SEPARATOR, "_")[:LONGEST_WORD]
+            find = characters.index
+            if isinstance(word, LoweredWord):
+                find = functools.partial(find_character, find=find, unknown=characters.unk())
+            spelled.append(torch.tensor([find(character) for character in written]))
+        return Sentence(tokens, spelled)
 
     def build_dataset_for_inference(  # type: ignore[override]
         self, src_tokens: Sequence[Sequence[Sentence]], src_lengths: Sequence[int]

@@ -182,6 +182,21 @@ def test_build_raises_error_when_the_task_is_not_one_of_sentences():
         build_model(Namespace(_name="sentence_cnn", arch="sentence_cnn", **TRUNK), task)
 
 
+def test_build_raises_error_when_word_features_cannot_be():
+    for given, part in (
+        ("case", "needs text with upper-case letters"),
+        ("colour", "but got ['colour']"),
+        ("", "each once"),
+    ):
+        (sentence,) = faults_of(task=make_task(characters=True), word_features=given)
+        assert sentence.startswith("--word-features: ")
+        assert part in sentence
+    assert faults_of(task=make_task(), word_features="shape") == [
+        "--word-features reads the characters of every word, but the data have none; prepare them with muse-plugin "
+        "prepare-text --characters, or train with --word-features none."
+    ]
+
+
 @pytest.mark.parametrize("name", ["pooling", "character_encoder", "classifier_activation"])
 def test_build_raises_error_for_an_unknown_choice(name):
     flag = "--" + name.replace("_", "-")

@@ -12,7 +12,9 @@ from support.helpers import assert_close
 from muse_plugin.pretrained.word_vectors import (
     average_character_ngrams,
     list_character_ngrams,
+    measure_likeness,
     read_word_vectors,
+    warn_of_likeness,
     write_word_vectors,
 )
 
@@ -156,3 +158,18 @@ def test_what_is_written_is_read_back_exactly(write):
 def test_writing_needs_as_many_words_as_rows():
     with pytest.raises(ValueError, match="longer than argument 1"):
         write_word_vectors(io.BytesIO(), ["a"], torch.zeros(2, 3))
+
+
+def test_vectors_that_all_point_the_same_way_are_warned_of(caplog):
+    generator = torch.Generator().manual_seed(1)
+    apart = torch.randn(300, 50, generator=generator)
+    together = apart + 5
+    assert abs(measure_likeness(apart)) < 0.02
+    assert measure_likeness(together) > 0.9
+    assert measure_likeness(together) == measure_likeness(together)
+    assert measure_likeness(apart[:1]) == 0
+    warn_of_likeness(measure_likeness(apart), "here")
+    assert caplog.text == ""
+    warn_of_likeness(measure_likeness(together), "FILE")
+    assert "FILE: the mean cosine of two random words is 0.9" in caplog.text
+    assert "centre them" in caplog.text

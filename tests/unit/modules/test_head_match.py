@@ -77,12 +77,12 @@ def score_by_hand(net, s, t):
     for level in range(levels):
         at = level if len(heads.weight) > 1 else 0
         o = aggregate(kind, heads.weight[at], heads.bias[at], matched[level])
+        if levels == 1:  # single-level: o goes to Eq. 14
+            return affine(net.output.weight, net.output.bias, o)
         at = level if len(net.level_linear.weight) > 1 else 0
         hidden.append(relu(affine(net.level_linear.weight[at], net.level_linear.bias[at], o)))
-    u = hidden[0]
-    if levels > 1:
-        last = net.level_aggregation.linear
-        u = aggregate(kind, last.weight[0], last.bias[0], hidden)
+    last = net.level_aggregation.linear
+    u = aggregate(kind, last.weight[0], last.bias[0], hidden)
     return affine(net.output.weight, net.output.bias, u)
 
 
@@ -152,7 +152,27 @@ def test_parameters_of_bert_large_are_as_many_as_the_equations_say():
     # A number per head: as wide as there are heads, not heads times their width.
     assert count(build(24, 16, 64, 3, "cosine", "concat").head_aggregation) == 16 * 64 + 64
     assert count(build(24, 16, 64, 3, per_level=True).match) == 24 * 16_448
-    assert build(1, 16, 64, 3).level_aggregation is None  # one layer: nothing to aggregate over
+    single = build(1, 16, 64, 3)  # one layer: nothing to aggregate over
+    assert single.level_linear is None
+    assert single.level_aggregation is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_earlier", [True, False])
+def test_a_single_level_state_of_an_earlier_version_scores_as_it_did(is_earlier):
+    """They had the layer of Eq. 8 behind their only level; states without it stay as they are."""
+    new, earlier = build(1, HEADS, WIDTH, CLASSES), build(1, HEADS, WIDTH, CLASSES)
+    earlier.level_linear = head_match.LevelLinear(1, WIDTH, WIDTH)
+    maker_of_state = earlier if is_earlier else build(1, HEADS, WIDTH, CLASSES)
+    state = {f"matcher.{name}": value for name, value in maker_of_state.state_dict().items()}
+    net = torch.nn.ModuleDict({"matcher": new})
+    net.load_state_dict(state, strict=True)
+    first, second = vectors(2, new.vector_size), vectors(2, new.vector_size, 2)
+    hidden = new.head_aggregation(new.match(first.view(2, 1, HEADS, WIDTH), second.view(2, 1, HEADS, WIDTH)))
+    if is_earlier:
+        hidden = torch.relu(earlier.level_linear(hidden))
+    assert_close(new(first, second), new.output(hidden.squeeze(1)))
+    assert_close(new.score_all_pairs(first, second).diagonal().T, new(first, second), atol=ATOL)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from torch import nn
 
 from muse_plugin.modules.character_encoder import CharacterEncoder
 from muse_plugin.modules.word_embedder import WordEmbedder
+from muse_plugin.modules.word_features import WordFeatures
 
 TOKENS = torch.tensor([[4, 5, 6], [7, 5, 1]])
 CHARACTERS = torch.tensor([[[4, 5], [6, 1], [4, 4]], [[5, 5], [6, 1], [1, 1]]])
@@ -60,3 +61,28 @@ def test_raises_error_when_characters_are_missing():
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         WordEmbedder(words, 8, characters=characters)(TOKENS)
+
+
+def test_features_stand_behind_characters_and_need_them():
+    words, extra, characters = make_tables()
+    features = WordFeatures(["shape"], ["<s>", "<pad>", "</s>", "<unk>", "a", "b", "1"], 1, 5)
+    embedder = WordEmbedder(words, 8, extra, characters, features=features)
+    expected = torch.cat([words(TOKENS), extra(TOKENS), characters(CHARACTERS), features(CHARACTERS)], dim=-1)
+    assert_close(embedder(TOKENS, CHARACTERS), embedder.projection(expected))
+    with pytest.raises(ValueError, match="this embedder reads the characters of every word"):
+        WordEmbedder(words, 8, features=features)(TOKENS)
+
+
+def test_dropped_words_are_unknown_but_keep_their_characters_in_training_only():
+    words, _, characters = make_tables()
+    torch.manual_seed(1)
+    embedder = WordEmbedder(words, 8, None, characters, always_project=False, word_dropout=0.5, unknown_idx=3)
+    many = torch.full((1, 1000), 5)
+    many[0, 500:] = 1  # padding stays what it is
+    out = embedder(many, CHARACTERS[:1, :1].expand(1, 1000, 2))
+    is_unknown = (out[0, :, :6] == words.weight[3]).all(dim=-1)
+    assert 0.4 < is_unknown[:500].float().mean() < 0.6
+    assert not is_unknown[500:].any()
+    assert_close(out[0, :, 6:], characters(CHARACTERS[:1, :1])[0].expand(1000, 2))
+    embedder.eval()
+    assert_close(embedder(many, CHARACTERS[:1, :1].expand(1, 1000, 2))[0, :500, :6], words.weight[5].expand(500, 6))

@@ -244,11 +244,40 @@ def test_coverage_is_counted_and_vectors_of_the_vocabulary_are_kept(tmp_path, wr
     files = ("--train", write("a", TRAIN), "--valid", write("b", VALID), "--word-vectors", vectors)
     out = prepare(*files)
     assert "word vectors of width 2 for 2 of the 9 words of the vocabulary" in out
+    assert "mean cosine of two random words: -0.769" in out  # of (0.1, -2) and (3, 4)
     assert "train: 22.22% of the different words, 33.33% of all words have a vector" in out
-    assert "valid: 60.00% of the different words, 60.00% of all words have a vector" in out
+    # dull has one, but no training text has the word: the model would see it as unknown
+    lost = "valid: 40.00% of the different words, 40.00% of all words have a vector; 20.00% have one but are unknown"
+    assert lost in out
+    assert "--vocabulary-from all" in out
     assert (tmp_path / "data" / "word_vectors.txt").read_text() == "a 0.1 -2.0\nfun 3.0 4.0\n"
-    prepare(*files, "--vocabulary-from", "all", output="all")
+    out = prepare(*files, "--vocabulary-from", "all", output="all")
+    assert "valid: 60.00% of the different words, 60.00% of all words have a vector\n" in out
+    assert "--vocabulary-from all" not in out
     assert "dull 1.0 2.0\n" in (tmp_path / "all" / "word_vectors.txt").read_text()
+
+
+def test_rare_words_with_a_vector_are_known(tmp_path, write, prepare):
+    vectors = write("vectors.txt", "great 1 2\ndull 3 4\na 5 6\n")
+    files = ("--train", write("a", TRAIN), "--valid", write("b", VALID), "--word-vectors", vectors, "--threshold", 2)
+    prepare(*files)
+    assert load_lines(tmp_path / "data" / "input0", "train")[0] == "a good film <unk> a great <unk> </s>"
+    assert load_lines(tmp_path / "data" / "input0", "valid")[0] == "a <unk> film </s>"
+    out = prepare(*files, "--vocabulary-from", "all", output="all")
+    assert load_lines(tmp_path / "all" / "input0", "valid")[0] == "a dull film </s>"
+    assert "valid: 2 sentences, 5 words (2.5 in a text on average, 3 at most), 0.00% unknown" in out
+
+
+def test_characters_keep_their_case_where_words_lose_it(tmp_path, write, prepare):
+    prepare("--train", write("a", "1\tIn PARIS in\n0\tx\n"), "--lower-case", "--characters")
+    assert load_lines(tmp_path / "data" / "input0", "train")[0] == "in paris in </s>"
+    assert load_lines(tmp_path / "data" / "characters0", "train")[0] == "I n \u2581 P A R I S \u2581 i n </s>"
+
+
+def test_upper_case_that_no_training_text_has_counts_as_lower(tmp_path, write, prepare):
+    files = ("--train", write("a", "1\tin abc\n0\tx\n"), "--valid", write("b", "1\tIN\n"))
+    prepare(*files, "--lower-case", "--characters")
+    assert load_lines(tmp_path / "data" / "characters0", "valid")[0] == "i n </s>"
 
 
 def test_the_same_command_may_run_again_with_changed_files(tmp_path, write, prepare):

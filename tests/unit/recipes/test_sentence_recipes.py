@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 
@@ -138,8 +139,45 @@ def test_the_ladder_of_taggers(tmp_path):
     (args,) = read_commands(tmp_path / "characters", "ner", CHARACTERS="cnn")
     assert (args.character_encoder, read_flag(args, "crf")) == ("cnn", False)
     assert (getattr(args, "entities", False), args.best_checkpoint_metric) == (True, "entity_f1")
+    flags = {"CHARACTERS": "cnn", "FEATURES": "1", "WORD_DROPOUT": "0.1", "LOWER_CASE": "1"}
+    (args,) = read_commands(tmp_path / "features", "ner", data_folder="data-lower", **flags)
+    assert (args.character_encoder, args.word_features, args.word_dropout) == ("cnn", "case,shape,affixes", 0.1)
+    assert args.save_dir.endswith("multi_scale_transformer-cnn-features-dropped0.1-lower-seed1/checkpoints")
     (args,) = read_commands(tmp_path / "crf", "ner", CHARACTERS="cnn", CRF="1")
     assert (args.character_encoder, read_flag(args, "crf")) == ("cnn", True)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "floor", "run", "longest"),
+    [
+        ("mtl16", "linear", "apparel/linear-seed1", ["--max-words", "256"]),
+        ("snli", "linear", "sick/linear-seed1", []),
+        ("ner", "crf", "crf-seed1", []),
+    ],
+)
+def test_a_floor_stands_in_for_a_model(tmp_path, recipe, floor, run, longest):
+    read_commands(tmp_path / "prepared", recipe)
+    data = tmp_path / "work" / DATA_FOLDERS[recipe]
+    shutil.copytree(tmp_path / "prepared" / "work" / DATA_FOLDERS[recipe], data)
+    settings = {"BASELINE": floor, "DOMAIN": "apparel"} if recipe == "mtl16" else {"BASELINE": floor}
+    # Any other python of the recipe is the real one.
+    program = (
+        'case "$1" in *baseline.py) printf "%s\\n" "$@" "" >>"$ARGUMENTS_FILE";; *) exec '
+        + f'{sys.executable} "$@";; esac'
+    )
+    done = run_written_down(tmp_path, recipe, "train", programs={"python": program}, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "work" / run
+    tool = str(EXAMPLES / "recipe" / "baseline.py")
+    assert read_calls(tmp_path) == [[tool, floor, str(data / "bin"), str(folder), *longest]]
+    assert f"model={floor}" in (folder / "settings.txt").read_text().splitlines()
+    assert "baseline.py" in (folder / "train-command.txt").read_text()
+    refused = run_script(tmp_path, recipe, MODEL="sentence_bigru", **settings)
+    assert refused.returncode == 2
+    sentence = (
+        f"BASELINE={floor} stands for a model without word vectors, so MODEL, MODELS and WORD_VECTORS must not be set"
+    )
+    assert sentence in refused.stderr
 
 
 def test_word_vectors_are_those_that_were_prepared(tmp_path):
@@ -191,6 +229,8 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("snli", {"DISTANCE_ALPHA": "0"}, "DISTANCE_ALPHA needs MODEL=distance_attention_network"),
         ("ner", {"MODEL": "sentence_cnn"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
         ("mirrored_summation", {"MODEL": "sentence_cnn"}, "MODEL must be one of hier_s deep_hier_s flex transformer"),
+        ("sst", {"BASELINE": "crf"}, "BASELINE must be none or linear, but is 'crf'."),
+        ("ner", {"BASELINE": "linear"}, "BASELINE must be none or crf, but is 'linear'."),
         ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers of at least 1, but one is 'ten'."),
         ("mirrored_summation", {"PROFILE": "gpu"}, "PROFILE must be published or cpu, but is 'gpu'."),
     ],

@@ -17,6 +17,7 @@ from support.sentence_models import dictionary_of, spell, write_column, write_da
 from muse_plugin.tasks.sentence_classification import MuseSentenceClassificationTask, SentenceClassificationConfig
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence
 from muse_plugin.tasks.sequence_tagging import MuseSequenceTaggingTask, SequenceTaggingConfig
+from muse_plugin.text.lowered_words import lower_word
 
 TRAIN = [
     ("a very good film", "pos"),
@@ -139,6 +140,17 @@ def test_numbers_are_read_as_written(tmp_path):
     dataset = task.load_dataset("train")
     batch = dataset.collater([dataset[i] for i in range(3)])
     assert_close(batch["target"], [[0.5, -2], [1000, 7], [0, 0.25]])
+
+
+def test_a_lower_cased_word_is_spelt_as_it_was_written(tagged):
+    task = tag(tagged)
+    words = [lower_word(word) for word in ("Anna", "RAIN", "rain")]
+    assert words == ["anna", "rain", "rain"]
+    sentence = task.encode(words)
+    assert words_of(task, sentence) == ["<unk>", "rain", "rain"]
+    # no training text has R, I and N: as data that were lower-cased altogether, they count as r, i and n
+    assert spelling_of(task, sentence) == ["Anna", "rAin", "rain"]
+    assert spelling_of(task, task.encode(["RAIN"])) == ["<unk>A<unk><unk>"]  # text that keeps its case is as it is
 
 
 @pytest.mark.parametrize("characters", [False, True])
