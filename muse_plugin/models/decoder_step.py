@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
-import torch
 import torch.nn.functional as F
 from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor, nn

@@ -2,7 +2,7 @@
 
 A step of a small model is hundreds of short kernels, and starting each from Python takes longer than running it; a
 graph starts all at once. It is captured for a number of sentences, a beam, and a capacity of histories and sources.
-Each of these but the beam is rounded up, so that few graphs serve all batches; what is left over holds nothing of worth.
+All but the beam is rounded up, so that few graphs serve all batches; what is left over holds nothing of worth.
 
 ``MuseDecoder`` asks ``StaticSteps.start`` for a search and steps as it is written where the answer is None. Everything
 here also runs on a CPU, without graphs.
