@@ -2,30 +2,28 @@
 
 What step-by-step decoding remembers goes in and out as tensors: for each layer the history of its cached slices, and
 the keys and values of the encoder, which are computed once per sentence and never copied per hypothesis. The layers are
-the model's own, in their form for inference; only the history is kept in another way (``_StepCache``). ``onnx_file.py``
+the model's own, in their form for inference; only the history is kept in another way (``_Growing``). ``onnx_file.py``
 writes these graphs; ``run.py`` searches with them.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
-from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor, nn
 
 from muse_plugin.exporting.plain_layers import from_fairseq
+from muse_plugin.models.decoder_step import DecoderStep, Embedding, find_cross_attention
 from muse_plugin.models.muse import MuseDecoder, MuseEncoder
-from muse_plugin.modules.attention import CrossAttention, SelfAttention, make_padding
+from muse_plugin.modules.attention import SelfAttention, make_padding
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import GatedConv, StaticConv
-from muse_plugin.modules.layer_cache import LayerCache
 from muse_plugin.modules.parallel_layer import ParallelLayer
-from muse_plugin.modules.staged_layer import StagedLayer
 
 
 def make_graphs(model: Any) -> tuple[EncoderGraph, StepGraph]:
@@ -92,11 +90,11 @@ class EncoderGraph(nn.Module):
 
     def __init__(self, encoder: Any, layers: nn.ModuleList, decoder_layers: nn.ModuleList) -> None:
         super().__init__()
-        self.embedding = _Embedding(encoder)
+        self.embedding = _copy(Embedding(encoder))
         self.layers = layers
         self.layer_norm = _copy(encoder.layer_norm)
         self.padding_index = encoder.padding_idx
-        found = dict(_find_cross_attention(decoder_layers))
+        found = dict(find_cross_attention(decoder_layers))
         self.projections = nn.ModuleList(branch.key_value_proj for branch in found.values())
         self.outputs = [f"{part}.{name}" for name in found for part in ("encoder_key", "encoder_value")]
 
@@ -137,12 +135,11 @@ class StepGraph(nn.Module):
 
     def __init__(self, decoder: Any, layers: nn.ModuleList) -> None:
         super().__init__()
-        self.embedding = _Embedding(decoder)
-        self.output = _OutputLayer(decoder)
-        self.layers = layers
-        self.first_position = decoder.padding_idx + 1
         _fix_windows(layers)
-        found = dict(_find_cross_attention(layers))
+        self.step = step = DecoderStep(decoder, layers)
+        step.embedding, step.norm, step.project = (_copy(part) for part in (step.embedding, step.norm, step.project))
+        self.output = _OutputLayer(decoder)
+        found = dict(find_cross_attention(self.step.layers))
         self.encoder_names = [f"{part}.{name}" for name in found for part in ("encoder_key", "encoder_value")]
         self.encoder_sizes = [branch.output_size for branch in found.values() for _ in range(2)]
         encoded = {
@@ -180,72 +177,23 @@ class StepGraph(nn.Module):
         encoded: Mapping[str, Tensor],
         past: Mapping[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        positions = position.reshape(1, 1) + self.first_position
-        x = self.embedding(tokens.unsqueeze(1), positions).transpose(0, 1)  # (1, R, C)
-        encoder_padding = make_padding(padding, x)
-        present: dict[str, Tensor] = {}
-        for number, layer in enumerate(self.layers):
-            cache = _StepCache(str(number), encoded, past, present)
-            x = layer(x, LayerContext(1, None, None, encoder_padding, causal=True, cache=cache))
-        return self.output(x.transpose(0, 1).squeeze(1)), present
+        histories = _Growing(past)
+        encoder_padding = make_padding(padding, self.step.embedding.tokens.weight)
+        features = self.step(tokens, position, histories, encoded, encoder_padding)
+        return self.output(features), histories.present
 
 
-class _StepCache(LayerCache):
-    """The history of a layer in tensors from outside: those of ``past`` are extended into ``present``, not in place."""
+class _Growing:
+    """Histories in tensors from outside: those of ``past`` are extended into ``present``, not in place."""
 
-    def __init__(
-        self, name: str, encoded: Mapping[str, Tensor], past: Mapping[str, Tensor], present: dict[str, Tensor]
-    ) -> None:
-        super().__init__()
-        self._name, self._encoded, self._past, self._present = name, encoded, past, present
-        if f"encoder_key.{name}" in encoded:
-            self.encoder_key_value = encoded[f"encoder_key.{name}"], encoded[f"encoder_value.{name}"]
+    def __init__(self, past: Mapping[str, Tensor]) -> None:
+        self._past = past
+        self.present: dict[str, Tensor] = {}
 
     def extend(self, name: str, new: Tensor) -> Tensor:
         """See ``LayerCache.extend``."""
-        own = f"{self._name}.{name}"
-        whole = torch.cat([self._past[own], new], dim=1) if own in self._past else new
-        self._present[own] = whole
-        return whole
-
-    def stage(self, number: int) -> LayerCache:
-        """See ``LayerCache.stage``."""
-        return _StepCache(f"{self._name}.{number}", self._encoded, self._past, self._present)
-
-
-class _Embedding(nn.Module):
-    """Tokens and positions to the input of the layers, as fairseq's encoder or decoder embeds them."""
-
-    def __init__(self, side: Any) -> None:
-        super().__init__()
-        self.tokens = _copy(side.embed_tokens)
-        self.scale = float(side.embed_scale)
-        self.project = _copy(getattr(side, "project_in_dim", None))
-        self.norm = _copy(side.layernorm_embedding)
-        self.positions: Tensor | None
-        self.register_buffer("positions", _make_position_table(side))
-
-    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        x = self.scale * self.tokens(tokens)
-        if self.project is not None:
-            x = self.project(x)
-        if self.positions is not None:
-            x = x + F.embedding(positions, self.positions)
-        return x if self.norm is None else self.norm(x)
-
-
-def _make_position_table(side: Any) -> Tensor | None:
-    """The embedding of every position that a sentence may have, shape (positions, C); None without positions."""
-    embed: Any = side.embed_positions
-    if embed is None:
-        return None
-    if isinstance(embed, SinusoidalPositionalEmbedding):
-        longest = getattr(side, "max_source_positions", None) or side.max_target_positions
-        rows = longest + embed.padding_idx + 1
-        table: Tensor = SinusoidalPositionalEmbedding.get_embedding(rows, embed.embedding_dim, embed.padding_idx)
-        return table.float()
-    learned: Tensor = embed.weight.detach().float().cpu().clone()
-    return learned
+        self.present[name] = torch.cat([self._past[name], new], dim=1) if name in self._past else new
+        return self.present[name]
 
 
 class _OutputLayer(nn.Module):
@@ -253,16 +201,10 @@ class _OutputLayer(nn.Module):
 
     def __init__(self, decoder: Any) -> None:
         super().__init__()
-        self.norm = _copy(decoder.layer_norm)
-        self.project = _copy(decoder.project_out_dim)
         self.adaptive = _copy(decoder.adaptive_softmax)
         self.output = None if self.adaptive is not None else _copy(decoder.output_projection)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.norm is not None:
-            x = self.norm(x)
-        if self.project is not None:
-            x = self.project(x)
         if self.output is None:
             assert self.adaptive is not None
             scores: Tensor = self.adaptive.get_log_prob(x.unsqueeze(1), target=None).squeeze(1)
@@ -298,17 +240,6 @@ def _fix_windows(layers: nn.ModuleList) -> None:
                     module[name] = window
                 else:
                     setattr(module, name, window)
-
-
-def _find_cross_attention(layers: nn.ModuleList) -> Iterator[tuple[str, CrossAttention]]:
-    """Every cross-attention with the name that ``_StepCache`` has for its layer."""
-    for number, layer in enumerate(layers):
-        stages = layer.stages if isinstance(layer, StagedLayer) else [layer]
-        for place, stage in enumerate(stages):
-            name = f"{number}.{place}" if isinstance(layer, StagedLayer) else str(number)
-            for branch in stage.branches.values():
-                if isinstance(branch, CrossAttention):
-                    yield name, branch
 
 
 def _copy(module: Any) -> Any:

@@ -60,7 +60,7 @@ def write_step(graph: StepGraph, path: Path) -> None:
     histories = [torch.zeros(4, past, size) for size in graph.history_sizes.values()]
     padding = torch.zeros(sentences, 5, dtype=torch.bool)
     order = torch.tensor([0, 1, 2, 3, 3, 1])
-    inputs = (torch.full((rows,), graph.first_position), torch.tensor(past), order, padding, *encoded, *histories)
+    inputs = (torch.full((rows,), graph.step.first_position), torch.tensor(past), order, padding, *encoded, *histories)
     names = ["tokens", "position", "order", "padding", *graph.encoder_names, *graph.history_sizes]
     axes: dict[str, dict[int, str]] = {"tokens": {0: "rows"}, "order": {0: "rows"}, "log_probabilities": {0: "rows"}}
     axes |= {name: {0: "sentences", 1: "source_length"} for name in ("padding", *graph.encoder_names)}

@@ -34,6 +34,7 @@ from muse_plugin.models.muse_config import (
     transformer_config,
 )
 from muse_plugin.models.registration import register
+from muse_plugin.models.static_decoding import StaticSearch, StaticSteps
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import LayerContext
@@ -57,6 +58,7 @@ class DecodingState:
         length: number of target tokens seen.
         padded: whether padding can matter, see ``MuseDecoder._padding_mask``.
         rows_per_sentence: neighbouring rows (hypotheses of a beam) that share a sentence.
+        search: takes the place of ``layers`` while steps have static shapes.
     """
 
     layers: List[LayerCache]
@@ -64,6 +66,7 @@ class DecodingState:
     length: int = 0
     padded: bool = False
     rows_per_sentence: int = 1
+    search: Optional[StaticSearch] = None
 
 
 def branch_options(cfg, side: str) -> BranchOptions:
@@ -261,6 +264,15 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
                 f"prev_output_tokens must hold at least one token that the cache has not seen, but got "
                 f"{prev_output_tokens.shape[1]} tokens with {past} in the cache; pass all tokens so far."
             )
+        if incremental_state is not None and not self.training:
+            wants_attention = alignment_layer is not None or self.needs_attention
+            if full_context_alignment or wants_attention:
+                self._leave_static_steps(state)
+            else:
+                static = self._step_statically(prev_output_tokens, encoder_out, incremental_state)
+                if static is not None:
+                    return static, {"attn": [None], "inner_states": []}
+                state = incremental_state.get(_STATE)
         padding_mask = self._padding_mask(prev_output_tokens, state, full_context_alignment)
         x = self._embed(prev_output_tokens, past, padding_mask is not None)
         encoder_states = _first(encoder_out, "encoder_out")
@@ -299,6 +311,49 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
         if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, {"attn": [attention], "inner_states": inner_states}
+
+    def _step_statically(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[Dict[str, List[Tensor]]],
+        incremental_state: IncrementalState,
+    ) -> Optional[Tensor]:
+        """Takes steps of static shapes where they are possible.
+
+        Returns:
+            The states of the new tokens, shape (B, T, C); None if the ordinary step is to be taken, for which the state
+            is ready.
+        """
+        state = incremental_state.get(_STATE)
+        rows, end = prev_output_tokens.shape
+        if state is None:
+            search = None
+            if self.packed is not None and end == 1:
+                states, mask = (_first(encoder_out, name) for name in ("encoder_out", "encoder_padding_mask"))
+                search = self.packed.steps.start(self, states, mask, rows)
+            if search is None or bool(prev_output_tokens.eq(self.padding_idx).any()):
+                return None
+            state = DecodingState([], rows, rows_per_sentence=search.beam, search=search)
+            incremental_state[_STATE] = state
+        if state.search is None:
+            return None
+        parts = []
+        for position in range(state.length, end):
+            features = state.search.advance(prev_output_tokens[:, position])
+            if features is None:
+                self._leave_static_steps(state)
+                if not parts:
+                    return None
+                rest, _ = self.extract_features_scriptable(prev_output_tokens, encoder_out, incremental_state)
+                return torch.cat([torch.stack(parts, dim=1), rest], dim=1)
+            parts.append(features)
+            state.length += 1
+        return torch.stack(parts, dim=1)
+
+    def _leave_static_steps(self, state: Optional[DecodingState]) -> None:
+        """From now on, steps are ordinary ones."""
+        if state is not None and state.search is not None:
+            state.layers, state.search = state.search.leave(self.layers), None
 
     @property
     def alignment_layer(self) -> int:
@@ -346,6 +401,12 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
             return
         before = state.rows_per_sentence
         left, state.rows_per_sentence = group_rows(new_order, state.rows // before, before)
+        if state.search is not None:
+            if state.rows_per_sentence == before:
+                state.rows = len(new_order)
+                state.search.reorder(new_order, left)
+                return
+            self._leave_static_steps(state)
         unchanged = len(new_order) == state.rows and torch.equal(new_order, torch.arange(state.rows).to(new_order))
         state.rows = len(new_order)
         if not unchanged:
@@ -361,15 +422,33 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
         super().make_generation_fast_()
         self.needs_attention = need_attn
 
-    def pack(self) -> Optional[PackedLinear]:
+    def pack(self) -> "_PackedDecoder":
         """See ``InferenceForm``."""
-        if self.adaptive_softmax is not None or self.output_projection is None:
-            return None
-        return PackedLinear(self.output_projection.weight, self.output_projection.bias, linear_backend(self.cfg))
+        return _PackedDecoder(self)
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Turns states into scores of the target dictionary, shape (B, T, V); as they are with adaptive softmax."""
-        return super().output_layer(features) if self.packed is None else self.packed(features)
+        project = None if self.packed is None else self.packed.project
+        return super().output_layer(features) if project is None else project(features)
+
+
+class _PackedDecoder:
+    """What a decoder has for inference beside its layers.
+
+    Args:
+        decoder: whose output layer is copied.
+
+    Attributes:
+        project: the output layer; None where there is another one.
+        steps: of static shapes.
+    """
+
+    def __init__(self, decoder: MuseDecoder) -> None:
+        linear, backend = decoder.output_projection, linear_backend(decoder.cfg)
+        self.project: Optional[PackedLinear] = None
+        if decoder.adaptive_softmax is None and linear is not None:
+            self.project = PackedLinear(linear.weight, linear.bias, backend)
+        self.steps = StaticSteps(str(decoder.cfg.static_decoding))
 
 
 def _first(encoder_out: Optional[Dict[str, List[Tensor]]], name: str) -> Optional[Tensor]:

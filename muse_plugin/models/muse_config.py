@@ -195,6 +195,11 @@ class MuseConfig(
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
         "--model-overrides \"{'model': {'int8_inference': True}}\"",
     )
+    static_decoding: ChoiceEnum(["auto", "always", "never"]) = flag(
+        "auto",
+        "generate in steps whose tensors never change their shape, as CUDA graphs on a GPU; auto: on a GPU only. For a "
+        "trained model: --model-overrides \"{'model': {'static_decoding': 'never'}}\"",
+    )
 
     max_source_positions: int = flag(1024, "maximum source length in tokens")
     max_target_positions: int = flag(1024, "maximum target length in tokens")
@@ -406,6 +411,7 @@ def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
     if find_layer_type(cfg, "decoder") != FAIRSEQ:
         return []
     names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
+    names.append("static_decoding")
     return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
 
 

@@ -49,7 +49,8 @@ class LayerContext:
             in an encoder.
         encoder_padding: padding of the encoder states, of N rows; None if there is none.
         causal: whether a query may only see keys up to its own position.
-        lengths: tokens of each sentence, shape (B,), int64, on the CPU; counted where needed if None.
+        lengths: tokens of each sentence, shape (B,), int64, on the CPU; counted where needed if None. In a step of
+            static shapes on the device, where nothing asks for the numbers, and (1,), since a decoder's do not matter.
         cache: the layer's history, extended in place (begun in the same form, see ``InferenceForm``); None outside
             step-by-step decoding.
         need_weights: whether cross-attention shall leave its weights in ``attention_weights``.

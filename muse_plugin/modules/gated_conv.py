@@ -91,6 +91,16 @@ class GatedConv(Branch):
             return torch.ones(len(self.kernel_sizes))
         return torch.softmax(self.gate.float(), dim=0)
 
+    def _read(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
+        """The values, zero at padding if asked: (B, S, C), without history that no kernel reaches."""
+        values = projected[self.projections[0].name]
+        left = max(map(self._padding_left, self.kernel_sizes))
+        start = max(0, values.shape[1] - context.length - left)
+        values = values[:, start:]
+        if not self.mask_padding or context.key_padding_mask is None:
+            return values
+        return values.masked_fill(context.key_padding_mask[:, start:].unsqueeze(-1), 0.0)
+
     def _padding_left(self, kernel_size: int) -> int:
         return kernel_size - 1 if self.causal else kernel_size // 2
 
@@ -195,9 +205,7 @@ class DynamicConv(_HeadConv):
         taps = logits.view(*logits.shape[:2], self.num_heads, sizes, -1).softmax(dim=-1, dtype=torch.float32)
         if self.gate is not None:
             taps = (taps * self.gate_weights()[:, None]).sum(dim=3, keepdim=True)
-        values = projected[self.projections[0].name]
-        if self.mask_padding and context.key_padding_mask is not None:
-            values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
+        values = self._read(projected, context)
         taps = taps.to(values.dtype).transpose(1, 2)  # (B, H, T, sizes or 1, window)
         results = [self._convolve_window(values, part.squeeze(3)) for part in torch.split(taps, 1, dim=3)]
         return results[0] if len(results) == 1 else torch.cat(results, dim=-1)
@@ -290,9 +298,7 @@ class StaticConv(GatedConv):
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """See ``Branch.forward``."""
-        values = projected[self.projections[0].name]
-        if self.mask_padding and context.key_padding_mask is not None:
-            values = values.masked_fill(context.key_padding_mask.unsqueeze(-1), 0.0)
+        values = self._read(projected, context)
         kernels = [F.dropout(kernel, self.weight_dropout, self.drops) for kernel in self.kernel_weights]
         if self.gate is not None:
             kernels = [self.merge(kernels)]

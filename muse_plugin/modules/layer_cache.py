@@ -6,6 +6,9 @@ rows in a row may belong to one sentence (a beam), whose encoder keys and values
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -60,6 +63,38 @@ class LayerCache:
         if sentences is not None and self.encoder_key_value is not None:
             key, value = self.encoder_key_value
             self.encoder_key_value = key.index_select(0, sentences), value.index_select(0, sentences)
+
+
+class Histories(Protocol):
+    """Where histories of all layers lie, by "layer.slice" or "layer.stage.slice"."""
+
+    def extend(self, name: str, new: Tensor) -> Tensor:
+        """See ``LayerCache.extend``."""
+
+
+class NamedCache(LayerCache):
+    """The history of a layer among those of all layers, in tensors that the caller owns.
+
+    Args:
+        name: of the layer; that of a stage is "layer.stage".
+        histories: of all layers.
+        encoded: "encoder_key.NAME" and "encoder_value.NAME" of all layers that attend to the encoder, each
+            (sentences, S_enc, C).
+    """
+
+    def __init__(self, name: str, histories: Histories, encoded: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._name, self._all, self._encoded = name, histories, encoded
+        if f"encoder_key.{name}" in encoded:
+            self.encoder_key_value = encoded[f"encoder_key.{name}"], encoded[f"encoder_value.{name}"]
+
+    def extend(self, name: str, new: Tensor) -> Tensor:
+        """See ``LayerCache.extend``."""
+        return self._all.extend(f"{self._name}.{name}", new)
+
+    def stage(self, number: int) -> LayerCache:
+        """See ``LayerCache.stage``."""
+        return NamedCache(f"{self._name}.{number}", self._all, self._encoded)
 
 
 class _History:

@@ -84,7 +84,8 @@ def window_attention(
             sentence, need no queries and keys, and were left out.
         key: shape (B, H, S, D), S >= T; as many heads as ``query``.
         value: shape (B, H, S, D).
-        windows: see ``Windows``. On the CPU, unless this is compiled, their ranges decide which way is quickest.
+        windows: see ``Windows``. On the CPU, unless this is compiled, their ranges decide which way is quickest. Ranges
+            on a GPU are never asked for: reading them would make the CPU wait.
         key_padding_mask: bool, shape (B, S), true at padding.
         dropout: probability of dropping a weight; the caller passes 0 outside training.
         backend: a name from ``BACKENDS``; a named one that cannot run raises.
@@ -117,6 +118,11 @@ def window_attention(
     return _side_by_side(parts)
 
 
+def _has_numbers(windows: Windows) -> bool:
+    """Whether Python may ask for the ranges."""
+    return windows.first.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     """Joins heads; in memory as (T, B, H, D), which is how the output projection reads them."""
     if len(parts) == 1:
@@ -134,11 +140,10 @@ def _attend(
     backend: str,
 ) -> list[Tensor]:
     """See ``window_attention``; the heads in several parts."""
-    if backend in ("reference", "dense", "flex") or torch.compiler.is_compiling():
+    if backend in ("reference", "dense", "flex") or not _has_numbers(windows):
         # One way for all heads, which never asks for the numbers in ``windows``.
         compute = {"reference": _reference, "flex": _flex}.get(backend, _dense)
-        windows = _move(windows, query.device)
-        out = compute(query, key, value, windows, key_padding_mask, dropout)
+        out = compute(query, key, value, _move(windows, query.device), key_padding_mask, dropout)
         return [_zero_rows_without_keys(out, windows, key.shape[2], key_padding_mask)]
     if query.numel() == 0:
         return [torch.zeros_like(query)]
@@ -374,7 +379,7 @@ def _alike(windows: Windows) -> bool:
 def _zero_rows_without_keys(out: Tensor, windows: Windows, positions: int, padding: Tensor | None) -> Tensor:
     """Zeros for queries that see no key. Where a window holds the query itself, every real query sees one."""
     device = out.device
-    if not torch.compiler.is_compiling() and bool(((windows.first <= 0) & (windows.last >= 0)).all()):
+    if _has_numbers(windows) and bool(((windows.first <= 0) & (windows.last >= 0)).all()):
         return out
     first, last = windows.first.to(device)[:, :, None], windows.last.to(device)[:, :, None]
     at = torch.arange(positions - out.shape[2], positions, device=device)

@@ -153,9 +153,10 @@ def build_from_config(config, task=None):
 
 @cache
 def built(variant, form="ordinary"):
-    net = build(**VARIANTS[variant]).eval()
-    if form == "inference":
-        net.make_generation_fast_(need_attn=True)
+    flags = {"static_decoding": "always"} if form == "static" else {}
+    net = build(**{**VARIANTS[variant], **flags}).eval()
+    if form != "ordinary":
+        net.make_generation_fast_(need_attn=form == "inference")
     return net
 
 

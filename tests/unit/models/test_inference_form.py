@@ -118,7 +118,7 @@ def test_the_form_follows_dtype_and_is_dropped_by_loading():
     _, _, source, previous = make_pair()
     net, other = prepared(), build(seed=9).eval()
     half = copy.deepcopy(net).bfloat16()
-    assert half.decoder.packed.backend == "plain"
+    assert half.decoder.packed.project.backend == "plain"
     assert logits_of(half, source, previous).dtype == torch.bfloat16
     assert_close(logits_of(half.float(), source, previous), logits_of(net, source, previous), atol=0.2)
     net.load_state_dict(other.state_dict())

@@ -78,7 +78,11 @@ STORED = (
 
 
 @pytest.fixture(
-    params=[*((variant, "ordinary") for variant in DECODERS), *((variant, "inference") for variant in PACKED)],
+    params=[
+        *((variant, "ordinary") for variant in DECODERS),
+        *((variant, "inference") for variant in PACKED),
+        *((variant, "static") for variant in (*DECODERS, *WINDOWED, *OUTSIDE)),
+    ],
     ids="-".join,
 )
 def decoding_net(request):
