@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures speed and memory on this machine and writes BENCHMARKS.md. Nothing else should run meanwhile.
 #
-#   bash examples/benchmark/run.sh          on the CPU, with 2 threads (THREADS=): about two hours on two cores, 12 GiB
+#   bash examples/benchmark/run.sh          on the CPU, with 2 threads (THREADS=): about three hours on two cores, 12 GiB
 #   bash examples/benchmark/run.sh cuda     on a GPU, in bfloat16 (DTYPE=)
 #   TRIAL=1 bash examples/benchmark/run.sh  one small case of each kind, to see that everything works: a minute
 #
@@ -50,7 +50,7 @@ if [[ ${TRIAL:-0} == 1 ]]; then
   measure batches batches --sentences 1000
 else
   measure conv conv --rounds 15
-  measure generate generate --rounds 5 --max-seconds 75
+  measure generate generate --sentences 1 8 32 64 --beam 5 1 --rounds 5 --max-seconds 75
   measure train train --rounds 4 --max-seconds 130
   measure train-memory train --memory --lengths 25 100 --tokens 4096 --vocabulary 32000 --share-all-embeddings
   measure loss loss
@@ -67,8 +67,8 @@ else
     read -ra sentences <<<"${batch//-/ }"
     growth=(--rounds 2 --max-seconds 10 --sentences "${sentences[@]}" --lengths 10 25 50 100 200 400)
     measure "generate-growth-six-$batch" generate "${growth[@]}" --setting six_layers \
-      --without "MUSE-simple, ordinary form" "MUSE-simple int8"
-    measure "generate-growth-base-$batch" generate "${growth[@]}" --setting base --without "MUSE int8"
+      --without "MUSE-simple, ordinary form" "MUSE-simple int8" "CTranslate2 Transformer int8"
+    measure "generate-growth-base-$batch" generate "${growth[@]}" --setting base --without "MUSE int8" "CTranslate2 Transformer int8"
   done
 fi
 figures=()

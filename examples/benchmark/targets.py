@@ -60,8 +60,10 @@ class Target:
             if any(record.settings.get(key) != value for key, value in self.settings):
                 continue
             for measurement in record.measurements:
-                fits = all(measurement.case.get(key) == value for key, value in self.case)
-                if fits and measurement.unit == self.unit and {self.name, self.baseline} <= set(measurement.values):
+                # Before there were several sizes of the beam, a record had it in its settings.
+                known = {**record.settings, **measurement.case}
+                fits = all(known.get(key) == value for key, value in self.case) and measurement.unit == self.unit
+                if fits and all(measurement.values.get(name) for name in (self.name, self.baseline)):
                     yield measurement
 
     def format_ratio(self, ratio: float) -> str:
@@ -74,8 +76,14 @@ class Target:
 
 
 def _decoding(what: str, against: str, setting: str, name: str, baseline: str, sentences: int, least: float) -> Target:
-    case = (("setting", setting), ("sentences", sentences), ("length", 25))
+    case = (("setting", setting), ("beam", 5), ("sentences", sentences), ("length", 25))
     return Target(what, against, "generate", name, baseline, least, case)
+
+
+def _against_ctranslate2(what: str, setting: str, name: str, **more: Any) -> Target:
+    baseline = systems.CTRANSLATE2_INT8 if name.endswith("int8") else systems.CTRANSLATE2
+    case = (("setting", setting), ("length", 25), *more.items())
+    return Target(what, "CTranslate2's Transformer, equal parameters", "generate", name, baseline, 1.0, case)
 
 
 _RIVAL = "fairseq Transformer, equal parameters"
@@ -92,6 +100,12 @@ TARGETS = (
     _decoding("the same, int8 weights, batch 32", _RIVAL, *_INT8, 32, 2.5),
     _decoding(f"{_MUSE_BASE}: decoding, batch 1", _CONV_RIVAL, *_BASE, 1, 2.0),
     _decoding("the same, batch 32", _CONV_RIVAL, *_BASE, 32, 2.0),
+    _against_ctranslate2("every batch and beam: decoding, MUSE-simple, 6+6 layers", *_SIX[:2]),
+    _against_ctranslate2("every batch and beam: the same, both with int8 weights", *_INT8[:2]),
+    _against_ctranslate2("every batch and beam: decoding, MUSE base", *_BASE[:2]),
+    _against_ctranslate2(
+        "every beam: the same, both with int8 weights, batch 32", "base", systems.MUSE_INT8, sentences=32
+    ),
     *(
         Target(
             f"MUSE base: training step, sentences of {length} tokens",

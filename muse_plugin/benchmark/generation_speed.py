@@ -1,9 +1,12 @@
-"""``muse-plugin benchmark generate``: beam search with fairseq's generator, against fairseq's own models."""
+"""``muse-plugin benchmark generate``: beam search with fairseq's generator, against fairseq's own and CTranslate2."""
 
 import argparse
+import importlib.util
 import itertools
+import logging
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
@@ -12,41 +15,66 @@ from muse_plugin.benchmark import systems
 from muse_plugin.benchmark.measurement import Case
 from muse_plugin.benchmark.systems import ModelFactory
 
+logger = logging.getLogger(__name__)
+# Translates the sentences that it is made with.
+Search = Callable[[], object]
+# Makes a search of a system, from tokens (sentences, length) and the size of the beam.
+SearchMaker = Callable[[torch.Tensor, int], Search]
+_CTRANSLATE2 = (systems.CTRANSLATE2, systems.CTRANSLATE2_INT8)
 SYSTEMS = {
     "six_layers": (
         systems.TRANSFORMER,
         systems.SIMPLE_ORDINARY,
         systems.SIMPLE,
         systems.SIMPLE_INT8,
+        *_CTRANSLATE2,
     ),
-    "base": (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, systems.MUSE_INT8),
+    "base": (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, systems.MUSE_INT8, *_CTRANSLATE2),
 }
-_DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE)
+_DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, *_CTRANSLATE2)
 
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
-    """Yields every setting, number of sentences and length."""
-    factory = ModelFactory(args.vocabulary)
+    """Yields every setting, size of the beam, number of sentences and length."""
+    factory, missing = ModelFactory(args.vocabulary), _find_missing(args)
     for setting in args.setting:
         torch.manual_seed(args.seed)
         names = systems.select(SYSTEMS.get(setting, _DEFAULT), args)
-        models = {name: _prepare(factory, name, setting, args) for name in names}
-        for sentences, length in itertools.product(args.sentences, args.lengths):
+        makers = {name: _prepare(factory, name, setting, args) for name in names if name not in missing}
+        if not makers:
+            raise ImportError(
+                f"--without must leave a contestant that is installed, but got {'; '.join(names)} without ctranslate2; "
+                "leave a name out, or pip install ctranslate2."
+            )
+        for beam, sentences, length in itertools.product(args.beam, args.sentences, args.lengths):
             source = factory.make_tokens(sentences, length, args.device)
-            searches = {name: make_search(factory, model, source, args.beam) for name, model in models.items()}
-            case = {"setting": setting, "sentences": sentences, "length": length}
-            yield Case(case, searches.items(), sentences * length, warmups=1 if length <= 100 else 0)
+            searches = {name: make_own(source, beam) for name, make_own in makers.items()}
+            case = {"setting": setting, "beam": beam, "sentences": sentences, "length": length}
+            absent = tuple(name for name in names if name in missing)
+            yield Case(case, searches.items(), sentences * length, 1 if length <= 100 else 0, absent)
 
 
-def _prepare(factory: ModelFactory, name: str, setting: str, args: argparse.Namespace) -> torch.nn.Module:
+def _find_missing(args: argparse.Namespace) -> tuple[str, ...]:
+    """The systems whose package is not installed, after saying so."""
+    if args.device.type != "cpu" or importlib.util.find_spec("ctranslate2") is not None:
+        return ()
+    logger.warning("CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it.")
+    return _CTRANSLATE2
+
+
+def _prepare(factory: ModelFactory, name: str, setting: str, args: argparse.Namespace) -> SearchMaker:
     model = factory.build(name, setting).to(args.device, args.dtype).eval()
+    if name in _CTRANSLATE2:
+        from muse_plugin.benchmark.ctranslate2_search import CTranslate2Search
+
+        return CTranslate2Search(factory, model, name == systems.CTRANSLATE2_INT8).make_search
     if not name.endswith("ordinary form"):
-        generation = Namespace(beam=args.beam, print_alignment=None, replace_unk=None, no_beamable_mm=False)
+        generation = Namespace(beam=max(args.beam), print_alignment=None, replace_unk=None, no_beamable_mm=False)
         model.prepare_for_inference_(Namespace(generation=generation))
-    return model
+    return partial(make_search, factory, model)
 
 
-def make_search(factory: ModelFactory, model: torch.nn.Module, source: torch.Tensor, beam: int) -> Callable[[], object]:
+def make_search(factory: ModelFactory, model: torch.nn.Module, source: torch.Tensor, beam: int) -> Search:
     """Returns a function that translates the sentences, with as many tokens as they have."""
     length = source.shape[1]
     # min_len does not count end-of-sentence: with both limits, every hypothesis has ``length`` tokens and its end.

@@ -27,8 +27,9 @@ def collect(records: Iterable[Record]) -> Curves:
         case = measurement.case
         title = case["setting"].replace("_", " ")
         title += f", batch {case['sentences']}" if "sentences" in case else ""
+        title += f", beam {case['beam']}" if case.get("beam", 5) != 5 else ""
         title += f", {device}" if device != "cpu" else ""
-        for name in measurement.values:
+        for name in filter(measurement.values.get, measurement.values):
             cost = 1e3 * measurement.spread(name).median / measurement.work["tokens"]
             panels.setdefault(title, {}).setdefault(name, {})[case["length"]] = cost
     curves = {

@@ -28,7 +28,7 @@ class Measurement:
     Attributes:
         case: what distinguishes this case from others, e.g. {"length": 25}.
         baseline: the system that others are compared with.
-        values: per system, one number per round: seconds, or bytes.
+        values: per system, one number per round: seconds, or bytes; none of a system that is not installed.
         unit: "seconds" or "bytes".
         work: what one round gets done, e.g. {"tokens": 150}; the same for every system.
     """
@@ -76,12 +76,14 @@ class Case(NamedTuple):
             is done with.
         tokens: that one round works on.
         warmups: runs of each system before its time is taken.
+        missing: the systems that a table shows as not measured.
     """
 
     case: dict[str, Any]
     runs: Iterable[tuple[str, Callable[[], object]]]
     tokens: int
     warmups: int = 1
+    missing: tuple[str, ...] = ()
 
 
 def measure(case: Case, args: Namespace) -> Measurement:
@@ -96,7 +98,10 @@ def measure(case: Case, args: Namespace) -> Measurement:
     else:
         unit = "seconds"
         values = measure_time(dict(case.runs), args.device, args.rounds, case.warmups, args.max_seconds)
-    return Measurement(case.case, next(iter(values)), values, unit, {"tokens": case.tokens})
+    baseline = next(iter(values))
+    return Measurement(
+        case.case, baseline, {**values, **{name: [] for name in case.missing}}, unit, {"tokens": case.tokens}
+    )
 
 
 def measure_time(

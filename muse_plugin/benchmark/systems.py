@@ -27,8 +27,10 @@ MUSE = "MUSE"
 MUSE_INT8 = "MUSE int8"
 MUSE_ORDINARY = "MUSE, ordinary form"
 MUSE_UNFUSED = "MUSE, unfused form"
+CTRANSLATE2 = "CTranslate2 Transformer"
+CTRANSLATE2_INT8 = "CTranslate2 Transformer int8"
 _ARCHS = {
-    TRANSFORMER: "transformer",
+    **dict.fromkeys((TRANSFORMER, CTRANSLATE2, CTRANSLATE2_INT8), "transformer"),
     DYNAMIC_CONV: "lightconv",
     **dict.fromkeys((SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY), "muse_simple"),
     **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED), "muse"),
@@ -97,7 +99,7 @@ class ModelFactory:
         if name not in _ARCHS:
             raise ValueError(f"there is no system called {name!r}.")
         sizes = SETTINGS[setting]
-        if name in (TRANSFORMER, DYNAMIC_CONV):
+        if _ARCHS[name] in ("transformer", "lightconv"):
             # MUSE-simple is a Transformer with its sublayers side by side: equal as it is. The convolutions of MUSE
             # and of fairseq's model differ in their projections.
             ours = SIMPLE if setting == "six_layers" else MUSE
@@ -119,7 +121,7 @@ class ModelFactory:
             kernels = ([3, 7, 15] + [31] * sizes["layers"])[: sizes["layers"]]
             both |= {"conv_dim": sizes["embed_dim"], "conv_type": "dynamic", "glu": True, "kernel_size_list": kernels}
             own = {"weight_softmax": True}
-        elif name != TRANSFORMER:
+        elif arch != "transformer":
             own = {"int8_inference": name.endswith("int8")}
         args = Namespace(
             arch=arch,
@@ -167,7 +169,7 @@ def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
         raise ValueError(f"--without must name contestants, but got {unknown[0]!r}; there are: {'; '.join(names)}.")
     left = [name for name in names if name not in args.without]
     if args.device.type != "cpu":
-        left = [name for name in left if not name.endswith("int8")]
+        left = [name for name in left if not name.endswith("int8") and name != CTRANSLATE2]
     if not left:
         raise ValueError("--without must leave at least one contestant, but it names them all; leave a name out.")
     return left

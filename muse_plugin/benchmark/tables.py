@@ -26,6 +26,9 @@ def format_table(measurements: Sequence[Measurement], has_header: bool = True) -
     for one in measurements:
         cells = [*map(str, one.case.values()), format_value(one.spread(one.baseline), one.unit)]
         for name in others:
+            if not one.values[name]:
+                cells += ["not measured", "not measured"]
+                continue
             cells += [format_value(one.spread(name), one.unit), format_ratio(one.ratio(name))]
         rows.append(cells)
     lines = ["| " + " | ".join(cells) + " |" for cells in rows]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from torch import Tensor
 
@@ -46,31 +47,48 @@ def fill_folder(
     Raises:
         NotImplementedError: if CTranslate2 cannot express the model.
     """
-    from ctranslate2.converters import FairseqConverter
-
-    model, task = source.translator.models[0], source.translator.task
-    check_model(model)
-    settings = _make_settings(model, task)
+    task = source.translator.task
+    sides = [(task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary)]
     with tempfile.TemporaryDirectory() as place:
-        checkpoint, data = Path(place) / "model.pt", Path(place) / "data"
-        data.mkdir()
-        for side in ("source", "target"):
-            getattr(task, f"{side}_dictionary").save(str(data / f"dict.{getattr(settings, f'{side}_lang')}.txt"))
-        torch.save({"args": settings, "model": name_parameters(model)}, checkpoint)
         made = Path(place) / "made"
-        try:
-            converter = FairseqConverter(str(checkpoint), str(data))
-            converter.convert(str(made), quantization="int8" if int8 else None)
-        except (ValueError, AttributeError, TypeError, RuntimeError, KeyError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise NotImplementedError(
-                f"CTranslate2's converter must accept the model, but gave: {reason}; {_WAY_OUT}."
-            ) from error
+        convert_model(source.translator.models[0], sides, made, int8)
         for path in made.iterdir():
             (folder / path.name).write_bytes(path.read_bytes())
     source.translator.pipeline.save(folder)
     config = {"weights": "int8" if int8 else "float32", "written_by": f"muse_plugin {__version__} and CTranslate2"}
     write_card(folder / "README.md", folder, source, facts, config, [])
+
+
+def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: Path, int8: bool) -> None:
+    """Writes a model in memory in the form of CTranslate2.
+
+    Args:
+        model: a plain Transformer.
+        sides: the language and the dictionary of source and target.
+        folder: does not exist yet; CTranslate2 makes it.
+        int8: whether matrix products get 8-bit weights.
+
+    Raises:
+        NotImplementedError: if CTranslate2 cannot express the model.
+    """
+    from ctranslate2.converters import FairseqConverter
+
+    check_model(model)
+    settings = _make_settings(model, [language for language, _ in sides])
+    with tempfile.TemporaryDirectory() as place:
+        checkpoint, data = Path(place) / "model.pt", Path(place) / "data"
+        data.mkdir()
+        for language, dictionary in sides:
+            dictionary.save(str(data / f"dict.{language}.txt"))
+        torch.save({"args": settings, "model": name_parameters(model)}, checkpoint)
+        try:
+            converter = FairseqConverter(str(checkpoint), str(data))
+            converter.convert(str(folder), quantization="int8" if int8 else None)
+        except (ValueError, AttributeError, TypeError, RuntimeError, KeyError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise NotImplementedError(
+                f"CTranslate2's converter must accept the model, but gave: {reason}; {_WAY_OUT}."
+            ) from error
 
 
 def check_model(model: Any) -> None:
@@ -112,14 +130,14 @@ def name_parameters(model: Any) -> dict[str, Tensor]:
     return named
 
 
-def _make_settings(model: Any, task: Any) -> Namespace:
+def _make_settings(model: Any, languages: Sequence[str]) -> Namespace:
     """What the converter builds fairseq's Transformer from."""
     cfg = model.encoder.cfg
     settings: dict[str, Any] = {
         "arch": "transformer",
         "task": "translation",
-        "source_lang": task.cfg.source_lang,
-        "target_lang": task.cfg.target_lang,
+        "source_lang": languages[0],
+        "target_lang": languages[1],
         "left_pad_source": True,
         "left_pad_target": False,
         "activation_fn": cfg.activation_fn,

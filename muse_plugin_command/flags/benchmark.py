@@ -65,7 +65,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--setting", nargs="+", default=["six_layers", "base"], choices=SETTINGS)
     parser.add_argument("--sentences", type=int, nargs="+", default=[1, 32], help="per batch (default: 1 32)")
     parser.add_argument("--lengths", type=int, nargs="+", default=[25], help="in tokens (default: 25)")
-    parser.add_argument("--beam", type=int, default=5, help="(default: %(default)s)")
+    parser.add_argument("--beam", type=_parse_count, nargs="+", default=[5], help="its sizes (default: 5)")
     parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
     parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="contestants to leave out")
 
@@ -164,9 +164,10 @@ KINDS = {
         _add_train_arguments,
     ),
     "generate": Kind(
-        "beam search with fairseq's generator, against fairseq's own models.",
+        "beam search with fairseq's generator, against fairseq's own models and CTranslate2.",
         "Translates batches of random sentences with beam search; source and translation have the same, given length. "
-        "Models stand in the form that fairseq-generate brings them into.",
+        "Models stand in the form that fairseq-generate brings them into. CTranslate2 searches by itself, with "
+        "fairseq's Transformer of the same table.",
         _add_generate_arguments,
     ),
     "conv": Kind(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.helpers import assert_close
 
-from muse_plugin.benchmark import benchmark, report, sentence_speed, window_speed
+from muse_plugin.benchmark import benchmark, generation_speed, report, sentence_speed, systems, window_speed
 from muse_plugin.benchmark.records import read_record
 from muse_plugin.fairseq_repairs import missing_extensions
 from muse_plugin.modules import attention
@@ -29,6 +29,9 @@ KINDS = {
 BATCHING = ["fairseq, compiled", "numpy"] if missing_extensions.is_compiled("data.data_utils_fast") else ["numpy"]
 
 
+CTRANSLATE2 = [systems.CTRANSLATE2, systems.CTRANSLATE2_INT8]
+
+
 def run(kind, path, *more):
     assert cli.main(["benchmark", kind, *KINDS[kind], *TINY, "--json", str(path), *more]) == 0
     return read_record(path)
@@ -40,11 +43,13 @@ def run(kind, path, *more):
         ("conv", 4, ["fairseq, Python", "muse_plugin"]),
         ("attention", 2, ["fairseq MultiheadAttention", "explicit softmax", "muse_plugin"]),
         ("loss", 1, ["fairseq", "muse_plugin"]),
-        ("generate", 4, ["fairseq dynamic conv", "fairseq Transformer", "MUSE"]),
+        ("generate", 4, ["fairseq dynamic conv", "fairseq Transformer", "MUSE", *CTRANSLATE2]),
         ("batches", 4, BATCHING),
     ],
 )
 def test_prints_a_row_per_case_and_writes_every_number(kind, cases, names, tmp_path, capsys):
+    if kind == "generate":
+        pytest.importorskip("ctranslate2", reason="needs the extra 'ctranslate2'")
     record = run(kind, tmp_path / "a.json")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 + cases
@@ -60,6 +65,41 @@ def test_prints_a_row_per_case_and_writes_every_number(kind, cases, names, tmp_p
         assert cells[: len(measurement.case)] == [str(value) for value in measurement.case.values()]
         ratio = r"\*\*\d+\.\d\d\*\*( \(\d+\.\d\d-\d+\.\d\d\))?" if len(names) > 1 else r"\d+(\.\d+)?"
         assert re.fullmatch(ratio, cells[-1])
+
+
+def test_without_ctranslate2_its_columns_are_there_and_a_sentence_says_why(tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.setattr(generation_speed.importlib.util, "find_spec", lambda name: None)
+    record = run("generate", tmp_path / "a.json", "--beam", "2", "1")
+    assert "CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it." in caplog.text
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert [m.case["beam"] for m in record.measurements] == [2] * 4 + [1] * 4
+    assert len(rows) == 8
+    assert all(row.endswith(" | not measured" * 4 + " |") for row in rows)
+    assert all(record.measurements[0].values[name] == [] for name in CTRANSLATE2)
+    others = ["fairseq dynamic conv", "fairseq Transformer", "MUSE"]
+    words = ["benchmark", "generate", *KINDS["generate"], *TINY, "--without", *others]
+    assert cli.main(words) == 2
+    assert "--without must leave a contestant that is installed, but got CTranslate2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_ctranslate2_does_the_work_of_fairseqs_search(int8):
+    pytest.importorskip("ctranslate2", reason="needs the extra 'ctranslate2'")
+    from muse_plugin.benchmark.ctranslate2_search import CTranslate2Search
+
+    torch.manual_seed(1)
+    factory = systems.ModelFactory(50)
+    model = factory.build(systems.CTRANSLATE2, "tiny").eval()
+    source = factory.make_tokens(3, 7)
+    search = CTranslate2Search(factory, model, int8)
+    for beam in (2, 1):
+        ours = generation_speed.make_search(factory, model, source, beam)()
+        theirs = search.make_search(source, beam)()
+        assert [len(one[0]["tokens"]) for one in ours] == [8] * 3  # seven words and the end
+        assert {len(words) for words in theirs} <= {7, 8}
+    if not int8:  # the last step may choose a word where fairseq's must end: a wider beam then prefers another path
+        words = [[factory.dictionary[token] for token in one[0]["tokens"][:7]] for one in ours]
+        assert [own[:7] for own in theirs] == words
 
 
 def test_windows_are_measured_for_every_list_of_scales(tmp_path):
@@ -128,7 +168,7 @@ def test_report_shows_every_table_and_how_cost_grows(tmp_path, monkeypatch, caps
     assert "![Decoding: how its cost grows with the length of sentences](figures/generate.svg)" in text
     assert (tmp_path / "figures" / "train.svg").read_text().startswith("<?xml")
     assert f"wrote {output}" in capsys.readouterr().out
-    rows = [line for line in text.splitlines() if line.startswith("| tiny | 2 | 5 |")]
+    rows = [line for line in text.splitlines() if line.startswith("| tiny | 5 | 2 | 5 |")]
     assert len(rows) == 1
     before = output.read_bytes()
     assert cli.main(words) == 0

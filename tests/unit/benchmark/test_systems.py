@@ -72,7 +72,7 @@ def select(names, *left_out, device="cpu"):
 
 def test_contestants_can_be_left_out():
     assert select(["a", "b", "c int8"], "a") == ["b", "c int8"]
-    assert select(["a", "b", "c int8"], device="cuda") == ["a", "b"]
+    assert select(["a", systems.CTRANSLATE2, "b", "c int8"], device="cuda") == ["a", "b"]
     with pytest.raises(ValueError, match=r"^--without must name contestants, but got 'd'; there are: a; b\.$"):
         select(["a", "b"], "d")
     with pytest.raises(ValueError, match=r"^--without must leave at least one contestant, but it names them all"):

@@ -20,7 +20,7 @@ def find_row(text, start):
 def decoding(sentences, seconds, device="cpu", length=25):
     values = {systems.TRANSFORMER: [2.0], systems.SIMPLE: [seconds]}
     case = {"setting": "six_layers", "sentences": sentences, "length": length}
-    return Record("generate", "", {"device": device}, RUN, [Measurement(case, systems.TRANSFORMER, values)])
+    return Record("generate", "", {"device": device, "beam": 5}, RUN, [Measurement(case, systems.TRANSFORMER, values)])
 
 
 @pytest.mark.parametrize(("seconds", "result"), [(1.0, "2.00x ✓"), (1.5, "1.33x (missed)"), (1.25, "1.60x ✓")])
@@ -37,7 +37,7 @@ def test_gpus_have_a_column_of_their_own():
 
 def test_nothing_is_claimed_without_records():
     lines = format_targets([]).splitlines()[2:]
-    assert len(lines) == len(TARGETS) == 21
+    assert len(lines) == len(TARGETS) == 25
     assert all(line.endswith("| not measured | not measured |") for line in lines)
 
 
@@ -49,6 +49,26 @@ def test_time_may_be_compared_the_other_way_round():
     assert find_row(text, "MUSE base: time of a training step, sentences of 100")[2:4] == ["<= 1.10x", "1.05x ✓"]
     assert find_row(text, "MUSE base: training step, sentences of 100")[2:4] == [">= 1.50x", "2.00x ✓"]
     assert find_row(text, "MUSE base: training step, sentences of 25")[3] == "not measured"
+
+
+def test_ctranslate2_is_compared_at_its_own_precision_and_in_the_worst_case():
+    names = (systems.SIMPLE, systems.SIMPLE_INT8, systems.CTRANSLATE2, systems.CTRANSLATE2_INT8)
+    cases = []
+    for beam, seconds in ((5, (2.0, 1.0, 2.5, 0.7)), (1, (2.0, 1.0, 1.5, 0.8)), (2, (2.0, 1.0, [], []))):
+        values = {name: one if isinstance(one, list) else [one] for name, one in zip(names, seconds, strict=True)}
+        case = {"setting": "six_layers", "beam": beam, "sentences": 1, "length": 25}
+        cases.append(Measurement(case, systems.SIMPLE, {systems.TRANSFORMER: [2.0 * beam], **values}))
+    text = format_targets([Record("generate", "", {"device": "cpu", "beam": [5, 1, 2]}, RUN, cases)])
+    row = find_row(text, "every batch and beam: decoding, MUSE-simple")
+    assert row[2:4] == [">= 1.00x", "0.75x (missed)"]
+    assert find_row(text, "every batch and beam: the same")[3] == "0.70x (missed)"
+    assert find_row(text, "MUSE-simple, 6+6 layers, 512/1024")[3] == "5.00x ✓"  # beam 5 alone
+
+
+def test_a_system_that_is_not_installed_is_shown_as_not_measured():
+    measured = Measurement({"length": 5}, "a", {"a": [0.002], "b": [], "c": [0.001]})
+    row = format_table([measured], has_header=False)
+    assert row == "| 5 | 2.00 | not measured | not measured | 1.00 | **2.00** |"
 
 
 def test_the_worst_and_the_best_size_of_the_convolution_count():

@@ -46,7 +46,7 @@ FLOORS = {
     "evaluation": floor(f"files text results {BELOW}"),
     # Its run.py is copied out of the package: test_runner.py holds what that may import.
     "exporting": floor("files text checkpoints inference models modules"),
-    "benchmark": floor(f"fairseq_stand_ins files results criterions {BELOW}"),
+    "benchmark": floor(f"fairseq_stand_ins files results criterions exporting {BELOW}"),
     "analysis": floor(f"files text results checkpoints inference {BELOW}"),
     "serve": floor("files text checkpoints inference exporting analysis"),
     "fairseq_stand_ins": floor("", "numpy"),
