@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 start_sentence_recipe documents "lama_context lama lama_encoder sentence_structured_attention sentence_bigru sentence_cnn sentence_transformer sentence_average" \
-  'DATASET=r8|imdb|news' FOLDS=count FOLD_SEED=whole WORD2VEC=whole HEADS=count ALL_HEADS+=count MAX_WORDS=count 'DISAGREEMENT=none|penal|emb'
+  'DATASET=r8|imdb|news' FOLDS=count FOLD_SEED=whole WORD2VEC=whole HEADS=count ALL_HEADS+=count MAX_WORDS=count 'DISAGREEMENT=none|penal|emb' 'OPTIMIZER=sgd|adam'
 
 dataset=${DATASET:-r8}
 raw_dir=${RAW_DIR:-$work_dir/raw/$dataset}
@@ -42,8 +42,10 @@ fi
 # Where the tables of all folds and seeds go, and what tells them and the runs of a penalty or other vectors apart.
 tables_dir=$work_dir/$dataset
 if ((folds > 1)); then tables_dir+=/folds$folds; fi
+optimizer=${OPTIMIZER:-sgd}
 variant=$vectors_suffix
-if [[ "$disagreement" != none ]]; then variant=-$disagreement$vectors_suffix; fi
+if [[ "$optimizer" != sgd ]]; then variant=-$optimizer$variant; fi
+if [[ "$disagreement" != none ]]; then variant=-$disagreement$variant; fi
 
 choose_data() { # sets data for $fold, 0 without cross-validation
   local part=$dataset

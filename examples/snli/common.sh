@@ -5,7 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli|scitail|scitail-small' DISTANCE_ALPHA=number
+start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli|scitail|scitail-small' DISTANCE_ALPHA=number 'PRE_NORM=0|1'
 
 dataset=${DATASET:-sick}
 data=$work_dir/$dataset/data$vectors_suffix
@@ -17,6 +17,12 @@ if [[ -n "$distance_alpha" && "${models[*]}" != distance_attention_network ]]; t
   fail "DISTANCE_ALPHA needs MODEL=distance_attention_network, the only model with a distance mask, but MODELS is '${models[*]}'."
 fi
 
+pre_norm=${PRE_NORM:-0} pre_norm_suffix=
+if [[ "$pre_norm" != 0 ]]; then pre_norm_suffix=-pre-norm; fi
+if [[ "$pre_norm" != 0 && ! "${models[*]}" =~ ^sentence_(transformer|muse)( sentence_(transformer|muse))*$ ]]; then
+  fail "PRE_NORM=1 needs models that normalise before or after their branches, sentence_transformer or sentence_muse, but MODELS is '${models[*]}'."
+fi
+
 choose_run() { # sets run for $model and $seed
-  run=$work_dir/$dataset/$model${distance_alpha:+-alpha$distance_alpha}$vectors_suffix-seed$seed
+  run=$work_dir/$dataset/$model${distance_alpha:+-alpha$distance_alpha}$pre_norm_suffix$vectors_suffix-seed$seed
 }

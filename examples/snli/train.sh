@@ -7,6 +7,7 @@
 #   DATASET=snli MODEL=distance_attention_network DISTANCE_ALPHA=0 bash examples/snli/train.sh
 #
 #   DISTANCE_ALPHA=0    distance_attention_network without its distance mask (or with another alpha): a run folder of its own
+#   PRE_NORM=1          sentence_transformer and sentence_muse with layer norm before the branches: a run folder of its own
 #   LR, BATCH, EPOCHS, PATIENCE    other settings than those in README.md
 # Score to expect (published, SNLI): 85.9; distance_attention_network 86.3, without the mask 86.0. Smallest trial: TRIAL=1.
 # See examples/recipe/sentence_recipe.sh for MODELS, SEEDS, WORD_VECTORS, WORK_DIR and the rest.
@@ -29,6 +30,10 @@ choose_settings() { # sets model_flags, dropout_flags, model_settings and those 
       ;;
     *)
       model_flags=(--encoder-embed-dim 600 --pair-features difference_twice)
+      if [[ "$pre_norm" != 0 ]]; then
+        model_flags+=(--encoder-normalize-before)
+        model_settings=("pre_norm=1")
+      fi
       choose_dropout 0.5 0.5 0.3
       case "$dataset" in
         snli | mnli) choose_training 0.00025 128 20 3 accuracy ;;

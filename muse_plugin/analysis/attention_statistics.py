@@ -38,7 +38,9 @@ class Sharpness(NamedTuple):
 
 
 class OffsetSums:
-    """How much weight keys get by their offset from the query (key position minus query position, in tokens).
+    """How much weight keys get by their offset from the query: key position minus query position, in tokens.
+
+    And where the strongest edge of each query leads, which Guo et al. 2020 (arXiv:1912.00544, Figure 3) count.
 
     Args:
         heads: number of heads H.
@@ -50,6 +52,7 @@ class OffsetSums:
         self.queries = torch.zeros(heads, dtype=torch.float64)
         self._weight = torch.zeros(heads, 2 * reach + 1, dtype=torch.float64)
         self._distance = torch.zeros(heads, dtype=torch.float64)
+        self._strongest = torch.zeros(heads, 2 * reach + 1, dtype=torch.float64)
         self._pairs = torch.zeros(2 * reach + 1, dtype=torch.float64)
 
     def add(self, weights: Tensor, real: Tensor) -> None:
@@ -68,7 +71,11 @@ class OffsetSums:
         self._distance += (total * offsets.abs()).sum((1, 2)).cpu()
         self._weight.index_add_(1, bins.cpu(), total.flatten(1).cpu())
         self._pairs.index_add_(0, bins.cpu(), pairs.flatten().cpu())
-        self.queries += ((weights.sum(-1) > _SEEN) & real[:, None]).double().sum((0, 2)).cpu()
+        counted = ((weights.sum(-1) > _SEEN) & real[:, None]).double()  # (B, H, T)
+        self.queries += counted.sum((0, 2)).cpu()
+        edges = (weights.argmax(-1) - places).clamp(-self.reach, self.reach) + self.reach
+        edges, counted = (part.transpose(0, 1).flatten(1).cpu() for part in (edges, counted))
+        self._strongest.scatter_add_(1, edges, counted)
 
     def mean_distance(self) -> Tensor:
         """sum_j w_ij |i - j| in tokens, mean over queries, shape (H,)."""
@@ -77,6 +84,10 @@ class OffsetSums:
     def shares(self) -> Tensor:
         """How the weight of a head is spread over offsets, shape (H, 2 * reach + 1); each row has a sum of 1."""
         return self._weight / self.queries[:, None]
+
+    def strongest(self) -> Tensor:
+        """Of how many queries the strongest edge has an offset, as a share of all; shape as of ``shares``."""
+        return self._strongest / self.queries[:, None]
 
     def mean_weights(self) -> Tensor:
         """Mean weight of a key at an offset, where the sentence has a word there; shape as of ``shares``, else NaN."""

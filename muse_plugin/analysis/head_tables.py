@@ -1,7 +1,10 @@
 """How far heads look and how sharply, from statistics of a corpus.
 
-Mean distances and distributions are the view of BERT in Guo et al. 2020 (arXiv:1912.00544, Figure 3), for any encoder;
-sharpness by the length of the sentence is MUSE's motivation: attention concentrates too much.
+Distributions over distances are the view of BERT in Guo et al. 2020 (arXiv:1912.00544, Figure 3), for any encoder.
+Their figure counts the strongest edge of each word, of three heads of the first layer, up to half of the length: the
+column ``strongest_share`` of the table. What is drawn is the share of the weight, of all heads; [CLS] and [SEP] are
+words here.
+Sharpness by the length of the sentence is MUSE's motivation: attention concentrates too much.
 """
 
 import math
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
+import torch
 
 from muse_plugin.analysis.attention_sites import CROSS
 from muse_plugin.analysis.attention_statistics import REACH
@@ -47,7 +51,10 @@ class HeadRow(NamedTuple):
 
 
 class DistanceRow(NamedTuple):
-    """The share (0 to 1) of a head's weight that lies at a distance; that of ``REACH`` stands for all beyond, too."""
+    """The share (0 to 1) of a head's weight that lies at a distance, and that of the words whose strongest edge does.
+
+    Those of ``REACH`` stand for all beyond, too.
+    """
 
     model: str
     side: str
@@ -55,6 +62,7 @@ class DistanceRow(NamedTuple):
     head: int
     distance_tokens: int
     share: float
+    strongest_share: float
 
 
 class ConcentrationRow(NamedTuple):
@@ -89,12 +97,13 @@ def read_tables(
         means = [math.nan] * site.heads
         if found.offsets is not None:
             means = found.offsets.mean_distance().tolist()
-            reach, shares = found.offsets.reach, found.offsets.shares()
+            reach = found.offsets.reach
+            shares = torch.stack([found.offsets.shares(), found.offsets.strongest()], dim=-1)  # (H, offsets, 2)
             both = shares[:, reach:] + shares[:, : reach + 1].flip(1)
             both[:, 0] /= 2  # the middle was counted twice
-            longest = int(both.amax(0).gt(0).nonzero().max())
+            longest = int(both[..., 0].amax(0).gt(0).nonzero().max())
             for head, row in enumerate(both[:, : longest + 1].tolist()):
-                distances += [DistanceRow(*place, head, distance, share) for distance, share in enumerate(row)]
+                distances += [DistanceRow(*place, head, distance, *pair) for distance, pair in enumerate(row)]
         numbers = (part.tolist() for part in found.overall()[-3:])
         heads += [HeadRow(*place, head, *own) for head, own in enumerate(zip(means, *numbers, strict=True))]
         for *about, entropy, normalized, largest in found.by_length():
@@ -121,7 +130,8 @@ def make_results(
         "Attention: weight by distance",
         "How the weight of heads is spread over distances in tokens. Left: the heads of the lowest layer; "
         f"right: the mean over heads of every layer. The figure leaves out the last {1 - _SHOWN_SHARE:.0%} of "
-        f"the weight, and distances from {REACH} on, which are one row of the table.",
+        f"the weight, and distances from {REACH} on, which are one row of the table, whose strongest_share is that of "
+        "the words whose largest weight lies at the distance, as in Figure 3 of arXiv:1912.00544.",
         distances,
         draw_distances,
     )

@@ -63,7 +63,7 @@ class WordFeatures(nn.Module):
         self.tables = nn.ModuleList()
         for size in sizes:
             table = nn.Embedding(size, embed_dim)
-            nn.init.normal_(table.weight, std=0.1)
+            nn.init.uniform_(table.weight, -((3 / embed_dim) ** 0.5), (3 / embed_dim) ** 0.5)
             self.tables.append(table)
 
     def forward(self, characters: Tensor) -> Tensor:

@@ -103,16 +103,21 @@ def test_weight_by_offset(reach, generator):
         sums.add(weights, real)
     for head in range(HEADS):
         totals, pairs, queries = [0.0] * (2 * reach + 1), [0] * (2 * reach + 1), 0
+        edges = [0] * (2 * reach + 1)
         for weights, real in batches:
             for row, words in zip(weights, real, strict=True):
                 keys = words.nonzero().flatten().tolist()
                 for query in keys:
                     queries += float(row[head, query].sum()) > 0.5
+                    if float(row[head, query].sum()) > 0.5:
+                        strongest = max(keys, key=lambda key: float(row[head, query, key]))
+                        edges[max(-reach, min(reach, strongest - query)) + reach] += 1
                     for key in keys:
                         place = max(-reach, min(reach, key - query)) + reach
                         totals[place] += float(row[head, query, key])
                         pairs[place] += 1
         assert_close(sums.shares()[head], [total / queries for total in totals], atol=ATOL)
+        assert_close(sums.strongest()[head], [edge / queries for edge in edges], atol=ATOL)
         expected = [total / count if count else math.nan for total, count in zip(totals, pairs, strict=True)]
         assert_close(sums.mean_weights()[head], expected, atol=ATOL)
 

@@ -130,6 +130,7 @@ def test_distances_are_both_directions_together_and_add_up(observed):
             shares = [row.share for row in own if row.head == head]
             assert sum(shares) == pytest.approx(1, abs=1e-5), number
             middle = statistics.offsets.shares()[head]
+            assert sum(row.strongest_share for row in own if row.head == head) == pytest.approx(1, abs=1e-5)
             assert shares[0] == pytest.approx(float(middle[REACH]))
             assert shares[1] == pytest.approx(float(middle[REACH - 1] + middle[REACH + 1]))
 
@@ -149,7 +150,7 @@ def test_mean_distances_are_drawn_as_a_table_of_layers_and_heads(tmp_path, drawn
         HeadRow("A", "encoder", layer, head, layer + head / 10, 1.0, 0.5, 0.5) for layer in (1, 2) for head in (0, 1)
     ]
     rows.append(HeadRow("A", "cross", 1, 0, math.nan, 1.0, 0.5, 0.5))
-    distances = [DistanceRow("A", "encoder", 1, 0, 0, 1.0)]
+    distances = [DistanceRow("A", "encoder", 1, 0, 0, 1.0, 1.0)]
     head_tables.make_results(rows, distances, [])[0].draw(tmp_path / "a.png")
     panel, bar = drawn[0].axes
     assert_close(np.asarray(panel.images[0].get_array()), [[1.0, 1.1], [2.0, 2.1]], atol=1e-9)
@@ -163,9 +164,11 @@ def test_mean_distances_are_drawn_as_a_table_of_layers_and_heads(tmp_path, drawn
 def test_distributions_are_drawn_for_heads_and_layers_without_what_is_far_away(tmp_path, drawn):
     shares = {(1, 0): [0.6, 0.4], (1, 1): [0.2, 0.3], (2, 0): [1.0, 0.0], (2, 1): [0.5, 0.5]}
     rows = [
-        DistanceRow("A", "encoder", *key, d, share) for key, found in shares.items() for d, share in enumerate(found)
+        DistanceRow("A", "encoder", *key, d, share, 0.0)
+        for key, found in shares.items()
+        for d, share in enumerate(found)
     ]
-    rows += [DistanceRow("A", "encoder", 1, 1, REACH, 0.5)]
+    rows += [DistanceRow("A", "encoder", 1, 1, REACH, 0.5, 0.5)]
     head_tables.draw_distances(rows, tmp_path / "a.svg")
     left, right = drawn[0].axes
     assert [list(line.get_ydata()) for line in left.lines] == [

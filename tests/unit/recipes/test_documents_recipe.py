@@ -363,6 +363,15 @@ def train(folder, *arguments, **settings):
     return [parse_training(words) for words in read_calls(folder)]
 
 
+def test_adam_is_a_row_of_its_own(tmp_path):
+    make_data(tmp_path)
+    (args,) = train(tmp_path, OPTIMIZER="adam", MODELS="lama_context")
+    assert (args.optimizer, args.lr, args.warmup_updates, args.weight_decay) == ("adam", [0.001], 100, 0)
+    assert args.save_dir.endswith("r8/lama_context-adam-seed1/checkpoints")
+    settings = (tmp_path / "work" / "r8" / "lama_context-adam-seed1" / "settings.txt").read_text().splitlines()
+    assert {"optimizer=adam", "lr=0.001"} <= {*settings}
+
+
 def test_every_model_is_trained_as_published(tmp_path):
     data = make_data(tmp_path)
     commands = train(tmp_path, MODELS=" ".join(MODELS))

@@ -12,6 +12,7 @@ from support.helpers import load_program
 from support.recipes import EXAMPLES, WRITE_DOWN, parse_training, read_calls, read_flag, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
+from muse_plugin.models.attention_bias_flags import parse_scales
 
 RECIPES = ("mtl16", "sst", "snli", "pos_tagging", "ner")
 MODELS = (
@@ -123,6 +124,17 @@ def test_the_distance_network_has_its_papers_settings_and_a_run_without_distance
     assert args.save_dir.endswith("sick/distance_attention_network-alpha0-seed1/checkpoints")
 
 
+def test_the_transformer_may_normalise_first(tmp_path):
+    (args,) = read_commands(tmp_path / "pre", "snli", PRE_NORM="1", MODEL="sentence_transformer")
+    assert args.encoder_normalize_before
+    assert args.save_dir.endswith("sick/sentence_transformer-pre-norm-seed1/checkpoints")
+    (args,) = read_commands(tmp_path / "post", "snli", MODEL="sentence_transformer")
+    assert not read_flag(args, "encoder_normalize_before")
+    done = run_script(tmp_path, "snli", PRE_NORM="1")
+    assert done.returncode == 2
+    assert "sentence_transformer or sentence_muse, but MODELS is 'multi_scale_transformer'." in done.stderr
+
+
 def test_scales_of_sst_are_those_asked_for(tmp_path):
     (args,) = read_commands(tmp_path / "alpha", "sst", ALPHA="-0.5")
     assert args.encoder_attention_scale_alpha == -0.5
@@ -196,6 +208,12 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
     commands = read_commands(tmp_path, "mirrored_summation", TERMS="10 50")
     assert len(commands) == 8
     assert [args.terms for args in commands] == [10] * 4 + [50] * 4
+    # Of 100 vectors and the classification token the five windows of Flex differ; of 30 they are 3, 1, 3, 7, 15.
+    (flex,) = read_commands(tmp_path / "cpu100", "mirrored_summation", PROFILE="cpu100", TERMS="10", MODEL="flex")
+    assert (flex.length, flex.vector_size) == (100, 10)
+    scales = parse_scales(flex.encoder_attention_scales, "encoder")
+    widths = torch.stack([scale.resolve(torch.tensor([flex.length + 1, 31])) for scale in scales], dim=1)
+    assert widths.tolist() == [[3, 7, 13, 25, 51], [3, 1, 3, 7, 15]]
     hier, deep, flex, transformer = commands[:4]
     for args in commands:
         assert (args.train_sentences, args.test_sentences, args.length, args.vector_size) == (200_000, 200_000, 100, 50)
@@ -232,7 +250,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("sst", {"BASELINE": "crf"}, "BASELINE must be none or linear, but is 'crf'."),
         ("ner", {"BASELINE": "linear"}, "BASELINE must be none or crf, but is 'linear'."),
         ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers of at least 1, but one is 'ten'."),
-        ("mirrored_summation", {"PROFILE": "gpu"}, "PROFILE must be published or cpu, but is 'gpu'."),
+        ("mirrored_summation", {"PROFILE": "gpu"}, "PROFILE must be published, cpu or cpu100, but is 'gpu'."),
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, recipe, settings, sentence):
