@@ -17,9 +17,10 @@ SYSTEMS = {
         systems.TRANSFORMER,
         systems.SIMPLE_ORDINARY,
         systems.SIMPLE,
+        systems.SIMPLE_STEPWISE,
         systems.SIMPLE_INT8,
     ),
-    "base": (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, systems.MUSE_INT8),
+    "base": (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, systems.MUSE_STEPWISE, systems.MUSE_INT8),
 }
 _DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE)
 
