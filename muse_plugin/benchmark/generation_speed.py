@@ -26,10 +26,18 @@ SYSTEMS = {
         systems.TRANSFORMER,
         systems.SIMPLE_ORDINARY,
         systems.SIMPLE,
+        systems.SIMPLE_STEPWISE,
         systems.SIMPLE_INT8,
         *_CTRANSLATE2,
     ),
-    "base": (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, systems.MUSE_INT8, *_CTRANSLATE2),
+    "base": (
+        systems.DYNAMIC_CONV,
+        systems.TRANSFORMER,
+        systems.MUSE,
+        systems.MUSE_STEPWISE,
+        systems.MUSE_INT8,
+        *_CTRANSLATE2,
+    ),
 }
 _DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, *_CTRANSLATE2)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from muse_plugin.benchmark import growth_plot
+from muse_plugin.benchmark.gpu_steps import format_steps, read_steps
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.benchmark.tables import format_table
 from muse_plugin.files.atomic_files import open_atomically
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     folder = args.output.parent.resolve()
     relative = {kind: path.resolve().relative_to(folder).as_posix() for kind, path in figures.items()}
     text = format_report(records, relative, args.script)
+    if args.gpu_steps is not None:
+        text += "\n" + format_steps(read_steps(args.gpu_steps))
     with open_atomically(args.output) as file:
         file.write(text.encode())
     sys.stdout.write("".join(f"wrote {path}\n" for path in (args.output, *figures.values())))
@@ -99,14 +102,23 @@ def _format_record(record: Record, records: Sequence[Record]) -> Iterator[str]:
 def _format_machines(records: Sequence[Record]) -> Iterator[str]:
     for number, run in enumerate(_list_machines(records), 1):
         hardware, versions, git = run["hardware"], run["versions"], run["git"]
-        gpus = "".join(f", {gpu['name']}" for gpu in hardware.get("gpus") or [])
+        gpus = "".join(map(_format_gpu, hardware.get("gpus") or []))
+        triton = f", triton {versions['triton']}" if gpus and versions.get("triton") else ""
         commit = git["commit"][:10] + (" with changes" if git["dirty"] else "") if git else "unknown"
         yield (
             f"Machine {number}: {hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']:.0f} GiB{gpus}; "
             f"{run['threads']['torch']} threads; Python {versions['python']}, torch {versions['torch']}, fairseq-fixed "
-            f"{versions['fairseq-fixed']}; commit {commit}."
+            f"{versions['fairseq-fixed']}{triton}; commit {commit}."
         )
         yield ""
+
+
+def _format_gpu(gpu: dict[str, Any]) -> str:
+    """Name, and driver and clocks where they are known."""
+    if "driver" not in gpu:
+        return f", {gpu['name']}"
+    clocks = gpu["clocks_mhz"]
+    return f", {gpu['name']} (driver {gpu['driver']}, at most {clocks['sm']} MHz, memory {clocks['memory']} MHz)"
 
 
 def _list_machines(records: Iterable[Record]) -> list[dict[str, Any]]:

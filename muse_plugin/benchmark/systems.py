@@ -29,11 +29,15 @@ MUSE_ORDINARY = "MUSE, ordinary form"
 MUSE_UNFUSED = "MUSE, unfused form"
 CTRANSLATE2 = "CTranslate2 Transformer"
 CTRANSLATE2_INT8 = "CTranslate2 Transformer int8"
+# On a GPU alone.
+SIMPLE_STEPWISE = "MUSE-simple, without CUDA graphs"
+MUSE_STEPWISE = "MUSE, without CUDA graphs"
+MUSE_COMPILED = "MUSE, compiled layers"
 _ARCHS = {
     **dict.fromkeys((TRANSFORMER, CTRANSLATE2, CTRANSLATE2_INT8), "transformer"),
     DYNAMIC_CONV: "lightconv",
-    **dict.fromkeys((SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY), "muse_simple"),
-    **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED), "muse"),
+    **dict.fromkeys((SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY, SIMPLE_STEPWISE), "muse_simple"),
+    **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED, MUSE_STEPWISE, MUSE_COMPILED), "muse"),
 }
 
 # Depth and widths, by the name of the setting (papers: arXiv:1911.09483 for base and large).
@@ -122,7 +126,8 @@ class ModelFactory:
             both |= {"conv_dim": sizes["embed_dim"], "conv_type": "dynamic", "glu": True, "kernel_size_list": kernels}
             own = {"weight_softmax": True}
         elif arch != "transformer":
-            own = {"int8_inference": name.endswith("int8")}
+            own = {"int8_inference": name.endswith("int8"), "compile_layers": name == MUSE_COMPILED}
+            own["static_decoding"] = "never" if name in (SIMPLE_STEPWISE, MUSE_STEPWISE) else "auto"
         args = Namespace(
             arch=arch,
             share_all_embeddings=self._shares,
@@ -168,8 +173,8 @@ def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     if unknown:
         raise ValueError(f"--without must name contestants, but got {unknown[0]!r}; there are: {'; '.join(names)}.")
     left = [name for name in names if name not in args.without]
-    if args.device.type != "cpu":
-        left = [name for name in left if not name.endswith("int8") and name != CTRANSLATE2]
+    idle = ("graphs", "compiled layers") if args.device.type == "cpu" else ("int8", CTRANSLATE2)
+    left = [name for name in left if not name.endswith(idle)]
     if not left:
         raise ValueError("--without must leave at least one contestant, but it names them all; leave a name out.")
     return left

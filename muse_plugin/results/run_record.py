@@ -39,7 +39,8 @@ def describe_run() -> dict[str, Any]:
         - ``versions``: of Python and of ``PACKAGES``, None for a package that is not installed;
         - ``git``: ``commit`` and whether files differ from it (``dirty``), or None if this is not a git checkout;
         - ``hardware``: ``cpu`` (model name), ``cores`` (that this process may use), ``memory_gib``, and ``gpus``, each
-          with ``name`` and ``memory_gib``;
+          with ``name``, ``memory_gib`` and, where nvidia-smi answers, ``driver`` and ``clocks_mhz``: the highest ones,
+          of the processors and of the memory;
         - ``threads``: of torch, and the environment variable ``OMP_NUM_THREADS``, None if it is not set.
     """
     return {
@@ -88,12 +89,31 @@ def _run_git(folder: Path, *words: str) -> str:
 def describe_hardware() -> dict[str, Any]:
     """Returns processor, usable cores, memory in GiB and GPUs of this machine; see ``describe_run``."""
     properties = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    drivers = _read_drivers() if properties else {}
     return {
         "cpu": read_cpu_name(),
         "cores": _count_cores(),
         "memory_gib": _read_memory(),
-        "gpus": [{"name": gpu.name, "memory_gib": round(gpu.total_memory / 2**30, 1)} for gpu in properties],
+        "gpus": [
+            {"name": gpu.name, "memory_gib": round(gpu.total_memory / 2**30, 1), **drivers.get(gpu.name, {})}
+            for gpu in properties
+        ],
     }
+
+
+def _read_drivers() -> dict[str, dict[str, Any]]:
+    """Driver and highest clocks by the name of the GPU; empty where nvidia-smi is missing or says something else."""
+    query = "name,driver_version,clocks.max.sm,clocks.max.memory"
+    command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout
+        for line in text.splitlines():
+            name, driver, processors, memory = (part.strip() for part in line.split(","))
+            found[name] = {"driver": driver, "clocks_mhz": {"sm": int(processors), "memory": int(memory)}}
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return {}
+    return found
 
 
 def read_cpu_name() -> str:

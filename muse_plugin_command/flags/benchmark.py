@@ -139,6 +139,7 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("records", type=Path, nargs="+", metavar="JSON", help="what --json wrote")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the Markdown file to write")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="also draw how cost grows, into this folder")
+    parser.add_argument("--gpu-steps", type=Path, metavar="FOLDER", help="what examples/benchmark/gpu.sh wrote there")
     parser.add_argument("--script", default="examples/benchmark/run.sh", help="named as what measures it all again")
 
 

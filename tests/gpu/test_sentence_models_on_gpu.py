@@ -20,10 +20,10 @@ def differentiate(net, inputs):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_logits_and_gradients_are_those_of_the_cpu(variant):
+def test_logits_and_gradients_are_those_of_the_cpu(variant, cuda):
     flags = {"weight_dropout": 0.0} if "muse" in variant else {}  # other variants have no dropout
     here = build(**VARIANTS[variant], **flags).double().train()  # cuDNN has gradients in training alone
-    there = copy.deepcopy(here).cuda()
+    there = copy.deepcopy(here).to(cuda)
     inputs = make_input(make_sentences(7, 1, 4, 9), **({"characters": True} if "character" in variant else {}))
     logits, gradients = differentiate(here, inputs)
     other_logits, other_gradients = differentiate(there, utils.move_to_cuda(inputs))

@@ -38,7 +38,15 @@ def test_gpus_have_a_column_of_their_own():
 def test_nothing_is_claimed_without_records():
     lines = format_targets([]).splitlines()[2:]
     assert len(lines) == len(TARGETS) == 25
-    assert all(line.endswith("| not measured | not measured |") for line in lines)
+    assert [line.split("|")[-3].strip() for line in lines] == ["not measured"] * 21 + ["-"] * 4
+    assert all(line.endswith("| not measured |") for line in lines)
+
+
+def test_decoding_on_a_gpu_has_a_target_of_its_own():
+    record = decoding(32, 0.25, device="NVIDIA X")
+    record.settings["dtype"] = "float16"
+    rows = [row for row in map(str.strip, format_targets([record]).splitlines()) if "CUDA graphs, batch 32" in row]
+    assert [row.split("|")[4:6] for row in rows] == [[" - ", " 8.00x ✓ "]]
 
 
 def test_time_may_be_compared_the_other_way_round():
@@ -109,3 +117,11 @@ def test_the_table_stands_before_the_first_section_and_the_rest_is_untouched():
     assert text == f"{before}## Targets\n\n{format_targets([decoding(1, 1.0)])}\n\n## Decoding{after}"
     with pytest.raises(ValueError, match="must have sections"):
         targets.add_targets("something else", [])
+
+
+def test_shares_of_the_floor_are_shown_where_a_floor_was_measured():
+    values = {"a": [0.004], "b": [0.002], "floor: one copy": [0.001]}
+    first, _, row = format_table([Measurement({"length": 5}, "a", values)]).splitlines()
+    assert first.endswith("| a: share of the floor | b: share of the floor |")
+    assert row.endswith("| 25 % | 50 % |")
+    assert "floor" not in format_table([Measurement({"length": 5}, "a", {"a": [0.004], "b": [0.002]})])

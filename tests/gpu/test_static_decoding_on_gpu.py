@@ -1,0 +1,66 @@
+"""CUDA graphs of a decoding step: used, and the same translations as ordinary steps."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from support.helpers import assert_close
+from support.muse_models import SYMBOLS, VARIANTS, build, lengths_of, make_batch, make_sentence
+from support.reference import make_dictionary
+
+pytestmark = pytest.mark.gpu
+LENGTHS = (40, 33, 9, 7, 5)
+
+
+def prepared(variant, device, dtype, mode):
+    net = build(**{**VARIANTS[variant], "static_decoding": mode, "max_target_positions": 300})
+    net = net.eval().to(device, dtype)
+    net.make_generation_fast_()
+    return net
+
+
+def translate(net, device, beam=4, **options):
+    source = make_batch([make_sentence(n, seed=n) for n in LENGTHS], left=True).to(device)
+    options = {"max_len_b": 80, **options}
+    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=beam, **options)
+    with torch.no_grad():
+        return generator.generate([], {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}})
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in ("encoder_ffn_shared", "encoder_without_conv")])
+def test_a_graph_gives_the_translations_of_ordinary_steps(variant, cuda):
+    net = prepared(variant, cuda, torch.float32, "auto")
+    ordinary = translate(prepared(variant, cuda, torch.float32, "never"), cuda)
+    for _ in range(2):  # made, and used again
+        actual = translate(net, cuda)
+        assert net.decoder.packed.steps.captured > 0
+        for quick, slow in zip(actual, ordinary, strict=True):
+            scores = [torch.stack([h["score"].float() for h in own]) for own in (quick, slow)]
+            assert_close(*scores, atol=1e-3)  # other kernels, and TF32 where the user allows it
+            assert quick[0]["tokens"].tolist() == slow[0]["tokens"].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "variant", ["muse", "muse_simple", "plain_transformer", "lightweight", "multi_scale", "distance"]
+)
+def test_half_precision_gives_scores_near_those_of_float32(variant, dtype, cuda):
+    net = prepared(variant, cuda, dtype, "auto")
+    whole = prepared(variant, cuda, torch.float32, "never")
+    options = {"min_len": 20, "max_len_a": 0, "max_len_b": 20}
+    actual, expected = (translate(own, cuda, beam=1, **options) for own in (net, whole))
+    assert net.decoder.packed.steps.captured > 0
+    for near, exact in zip(actual, expected, strict=True):
+        assert torch.isfinite(near[0]["score"])
+        assert_close(near[0]["score"].float(), exact[0]["score"].float(), atol=0.3)  # other words may be chosen
+
+
+def test_graphs_of_all_sizes_share_their_memory(cuda):
+    net = prepared("muse", cuda, torch.float32, "auto")
+    first = translate(net, cuda, min_len=70)
+    again = [translate(copy.deepcopy(net), cuda, min_len=70), translate(net, cuda, min_len=70)]
+    assert net.decoder.packed.steps.captured > 2  # sentences finish, histories grow
+    for other in again:
+        for one, two in zip(first, other, strict=True):
+            assert [h["tokens"].tolist() for h in one] == [h["tokens"].tolist() for h in two]
