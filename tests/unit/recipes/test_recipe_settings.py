@@ -12,7 +12,7 @@ RECIPES = sorted(path.parent.name for path in EXAMPLES.glob("*/common.sh"))
 ANY_TEXT = {
     *("WORK_DIR", "RAW_DIR", "BERT_DIR", "TRANSLATION_DATA", "TRANSLATION_CHECKPOINT", "WORD_VECTORS", "RUN_DIR"),
     *("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GOMP_SPINCOUNT", "RDZV_ENDPOINT", "RDZV_ID", "ARCH"),
-    *("SCALES", "SINGLES", "LEVELS"),
+    *("SCALES", "SINGLES", "LEVELS", "TEACHER_DIR"),
     *("SLURM_NODEID", "SLURM_GPUS_ON_NODE", "SLURM_JOB_NUM_NODES"),  # of the cluster
 }
 
@@ -83,6 +83,7 @@ def test_all_faults_are_named_at_once_before_anything_starts(tmp_path, recipe, s
         ("snli/train.sh", {"DISTANCE_ALPHA": "far", "DATASET": "qnli"}),
         ("head_wise_match/train.sh", {"ENCODER": "bert gpt", "MATCH": "dot", "HIERARCHY": "2", "MATCH_DROPOUT": "2"}),
         ("mirrored_summation/train.sh", {"TERMS": "3 0", "PROFILE": "gpu"}),
+        ("distill/prepare.sh", {"DATASET": "wmt14", "TEACHER": "bert", "SHARDS": "0", "LAYERS": "7-1", "WIDTH": "0"}),
         ("quickstart/run.sh", {"UPDATES": "0", "LR": "0", "DROPOUT": "1", "MERGES": "many", "FAST_TRIAL": "yes"}),
     ],
 )

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Trains a student on what the teacher wrote (after prepare.sh): a deep encoder, which runs once, and a shallow decoder.
+#
+#   LAYERS=12-1 bash examples/distill/train.sh                       12 encoder layers, one decoder layer; or 6-2 (default), 6-1
+#   MODEL=transformer LAYERS=6-1 bash examples/distill/train.sh      fairseq's Transformer instead of muse_simple
+#
+#   WIDTH=...       of the layers (default: the teacher's, 128 for Multi30k, 256 for Tatoeba); feed-forward layers are twice as wide
+#   PROFILE=cpu     for two cores: 1,024 tokens per update, 5,000 updates; otherwise 4,096 and 20,000
+#   UPDATES=...     another number of updates
+# Hardware: one GPU, or two cores with PROFILE=cpu; not measured. The settings are our own. TRIAL=1: a trial.
+# See examples/recipe/recipe.sh for SEED, WORK_DIR and the rest.
+set -euo pipefail
+# shellcheck source=examples/distill/common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_devices
+profile=${PROFILE:-published}
+if [[ "$trial" == 1 ]]; then profile=trial; fi
+case "$profile" in
+  published) tokens=4096 updates=20000 rate=0.002 warmup=2000 ;;
+  cpu) tokens=1024 updates=5000 rate=0.004 warmup=500 ;;
+  trial) tokens=400 updates=4 rate=0.002 warmup=2 width=32 ;;
+esac
+updates=${UPDATES:-$updates}
+plan_batches "$tokens" "$tokens"
+keep_settings "$run" "model=$model" "layers=$layers" "width=$width" "${data_settings[@]}" "profile=$profile" "updates=$updates" \
+  "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
+
+flags=("$data/bin" --source-lang "$source" --target-lang "$target" --arch "$model" "${share_flags[@]+"${share_flags[@]}"}"
+  --encoder-layers "${layers%-*}" --decoder-layers "${layers#*-}")
+for side in encoder decoder; do
+  flags+=("--$side-embed-dim" "$width" "--$side-ffn-embed-dim" "$((2 * width))" "--$side-attention-heads" 4)
+done
+# A teacher's sentences are easier than people's: less dropout.
+flags+=(--dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'
+  --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates "$warmup" --warmup-init-lr 1e-7 --max-update "$updates"
+  --keep-last-epochs "$keep")
+if [[ "$trial" == 1 ]]; then flags+=(--save-interval-updates 2); fi
+step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"
