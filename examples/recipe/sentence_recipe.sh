@@ -201,7 +201,7 @@ choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CH
   tagger_suffix=
   if [[ "$characters" != none ]]; then tagger_suffix+=-$characters; fi
   if [[ "$features" != 0 ]]; then
-    tagger_flags+=(--word-features case,shape,affixes)
+    tagger_flags+=(--word-features "case,shape,affixes")
     tagger_settings+=("features=1")
     tagger_suffix+=-features
   fi
