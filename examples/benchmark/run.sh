@@ -75,5 +75,7 @@ figures=()
 if python -c 'import matplotlib' 2>/dev/null; then
   figures=(--figures "$results")
 fi
-python -m muse_plugin.cli benchmark report "$results"/*.json --output "$output" "${figures[@]}"
+steps=()
+if [[ -e "$results/gpu/steps.json" ]]; then steps=(--gpu-steps "$results/gpu"); fi # what gpu.sh did
+python -m muse_plugin.cli benchmark report "$results"/*.json --output "$output" "${figures[@]}" "${steps[@]}"
 python "$here/targets.py" "$results"/*.json --report "$output"

@@ -188,7 +188,7 @@ TARGETS = (
     ),
     *(
         Target(
-            f"MUSE-simple, 6+6 layers, 512/1024: decoding in float16 with CUDA graphs, batch {sentences}",
+            f"float16 and CUDA graphs: decoding of MUSE-simple, 6+6 layers, 512/1024, batch {sentences}",
             _RIVAL,
             "generate",
             systems.SIMPLE,
@@ -201,7 +201,7 @@ TARGETS = (
         for sentences, least in ((1, 3.4), (32, 6.0))
     ),
     Target(
-        "dynamic convolution, forward and backward: time at every size",
+        "time of the dynamic convolution, forward and backward, at every size",
         "one copy of its inputs and outputs",
         "conv",
         conv_speed.OURS,

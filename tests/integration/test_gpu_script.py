@@ -30,7 +30,7 @@ def test_a_rehearsal_runs_every_step_and_writes_the_report(tmp_path):
     assert "skipped" in states["a/gpu-tests"].result
     assert states["a/unit-tests"].result.startswith("2 passed")
     text = (tmp_path / "BENCHMARKS.md").read_text(encoding="utf-8")
-    assert "| MUSE-simple, 6+6 layers, 512/1024: decoding in float16 with CUDA graphs, batch 1 |" in text
+    assert "| float16 and CUDA graphs: decoding of MUSE-simple, 6+6 layers, 512/1024, batch 1 |" in text
     assert "## The GPU run, step by step" in text
     assert "| f/lama | done |" in text
     assert "LAMA encoder, width 100 |" in text

@@ -104,3 +104,20 @@ def test_gpus_are_listed_with_their_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: Properties)
     assert run_record.describe_hardware()["gpus"] == [{"name": "Some GPU", "memory_gib": 24.0}] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Some GPU, 570.1, 1980, 2619\n", {"driver": "570.1", "clocks_mhz": {"sm": 1980, "memory": 2619}}),
+        ("Another GPU, 570.1, 1980, 2619\n", {}),
+        ("Some GPU, 570.1, [N/A], 2619\n", {}),
+        ("no devices were found\n", {}),
+    ],
+)
+def test_driver_and_clocks_are_those_of_nvidia_smi(answer, expected, tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{answer}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert run_record._read_drivers().get("Some GPU", {}) == expected
