@@ -18,7 +18,7 @@ STAND_INS = Path("muse_plugin", "fairseq_stand_ins")
 
 FIGURES = ["matplotlib>=3.6"]
 MATCH = ["tokenizers>=0.19", "safetensors>=0.4"]
-TAGGING = ["pytorch-crf>=0.7.2", "seqeval>=1.2"]  # how seqeval installs: docs/sentence-models.md
+TAGGING = ["pytorch-crf>=0.7.2", "python-crfsuite>=0.9.9", "seqeval>=1.2"]  # seqeval: docs/sentence-models.md
 SERVE = ["starlette>=0.37", "uvicorn>=0.30", "prometheus-client>=0.20"]
 WORD2VEC = ["gensim>=4.3"]
 EXPORT = ["onnx>=1.15", "onnxruntime>=1.17"]

@@ -82,6 +82,9 @@ REQUIREMENTS = (
     _optional("sentencepiece", "0.1.97", "0.2.3", NO_PIECES),
     _optional("pytorch-crf", "0.7.2", "0.7.2", "taggers have no conditional random field (--crf)", module="torchcrf"),
     _optional(
+        "python-crfsuite", "0.9.9", "0.9.12", "recipes of taggers have no floor (BASELINE=crf)", module="pycrfsuite"
+    ),
+    _optional(
         "seqeval",
         "1.2",
         "1.2.2",
