@@ -239,7 +239,7 @@ def probe_modules(modules: Sequence[str], timeout: float = 180.0) -> dict[str, F
 
 
 def _run_probe(modules: Sequence[str], timeout: float) -> tuple[str, str]:
-    # By its path: -m and -c would put the current folder first on the module path, and run a random.py that lies there.
+    # By its path: -m and -c would put the current folder first on the module path, and run a random.py that is there.
     command = [sys.executable, str(Path(__file__).resolve()), *modules]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout)

@@ -20,7 +20,7 @@ def find_near(word: str, known: Iterable[str]) -> str:
 
 
 def add_suggestions(message: str, parser: argparse.ArgumentParser, words: Sequence[str] = ()) -> str:
-    """Adds "did you mean --x?" to what a parser says of an unknown flag or a choice that there is not.
+    """Adds "did you mean --x?" to what a parser says of an unknown flag or a choice that does not exist.
 
     Args:
         message: as argparse would print it.

@@ -144,7 +144,7 @@ else
   "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
     fail "Python 3.10 to 3.13 is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
   if [[ -e "$unfinished" ]]; then
-    printf 'an earlier run was interrupted; going on ...\n'
+    printf 'an earlier run was interrupted; continuing ...\n'
     "$python" "$inspect" forget-damaged
   fi
   rm -f "$stamp"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything of this project that needs a GPU, in order of worth, within a limit of minutes. See docs/gpu.md.
 #
-#   bash examples/benchmark/gpu.sh               on a machine with a GPU: 25 minutes (MINUTES=); run again to go on
+#   bash examples/benchmark/gpu.sh               on a machine with a GPU: 25 minutes (MINUTES=); run again to continue
 #   bash examples/benchmark/gpu.sh --rehearse    the same steps in small on the CPU, to know that they work: minutes
 #   bash examples/benchmark/gpu.sh --parts b d   some parts only: a tests, b convolution, c training step, d decoding,
 #                                                e Multi30k, f windows, LAMA and head-wise match

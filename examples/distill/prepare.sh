@@ -17,7 +17,7 @@ shards=${SHARDS:-$([[ "$trial" == 1 ]] && echo 2 || echo 20)}
 keep_settings "$data" "${data_settings[@]}" "shards=$shards" "flags=$*"
 find_devices
 
-train_teacher() { # each script goes on where it was; its own steps are marked in teacher_dir
+train_teacher() { # each script continues where it was; its own steps are marked in teacher_dir
   local script code
   for script in prepare train evaluate; do
     code=0

@@ -31,7 +31,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """
     packed = path.with_name(path.name + ".gz")
     if not path.is_file() and not packed.is_file():
-        raise FileNotFoundError(f"there must be a file {path} or {packed.name} beside it, but there is none.")
+        raise FileNotFoundError(f"there must be a file {path} or {packed.name} next to it, but there is none.")
     try:
         with path.open("rb") if path.is_file() else gzip.open(packed) as stream:
             for number, line in enumerate(stream, start=1):

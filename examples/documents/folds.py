@@ -26,7 +26,7 @@ def assign(labels: list[str], folds: int, seed: int) -> list[int]:
     for number, label in enumerate(labels):
         members[label].append(number)
     fold_of = [0] * len(labels)
-    next_fold = 0  # goes on from class to class, so that parts are of equal size
+    next_fold = 0  # continues from class to class, so that parts are of equal size
     for label in sorted(members):
         if len(members[label]) < folds:
             raise ValueError(

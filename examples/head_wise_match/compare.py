@@ -1,8 +1,8 @@
 """Compares systems of head-wise match: ``python compare.py runs/head_wise_match/snli/*/results/*.json``.
 
 Every file is one evaluation (``muse-plugin score-labels --output``). Each system (encoder, match, aggregation, levels,
-hierarchy) has a row with mean and deviation over its seeds, beside the published accuracy where there is one; test sets
-and their measures are columns. Below it stands what held for the runs.
+hierarchy) has a row with mean and deviation over its seeds, next to the published accuracy where there is one; test
+sets and their measures are columns. Below it is what held for the runs.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def read_results(paths: list[Path]) -> dict[System, list]:
     """The evaluations of each system, in the order of the paper's tables.
 
     Raises:
-        ValueError: if a file is none of this recipe, is there twice, or was made with other settings than those beside
+        ValueError: if a file is none of this recipe, is there twice, or was made with other settings than those next to
             it: of one encoder all but the system and the seed must be the same, of different ones the data set.
     """
     found: dict[System, list] = defaultdict(list)

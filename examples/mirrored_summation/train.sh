@@ -11,7 +11,7 @@
 #   transformer    2 layers, every head sees everything, positions, feed-forward
 #   TERMS="10 20 30 40 50"                       K, the number of products; for PROFILE=cpu "3 6 9 12 15"
 #   LR=0.0005 BATCH=64 EPOCHS=30 PATIENCE=5      other settings; the paper gives none (see README.md)
-# Finished models are skipped, an interrupted one goes on. Smallest trial: TRIAL=1.
+# Finished models are skipped, an interrupted one continues. Smallest trial: TRIAL=1.
 # See examples/recipe/sentence_recipe.sh for MODELS, SEEDS, WORK_DIR and the rest. Arguments go to fairseq-train.
 set -euo pipefail
 # shellcheck source=examples/mirrored_summation/common.sh

@@ -3,7 +3,7 @@
 Every file is one evaluation (``muse-plugin score-labels --output``). The table has a row per domain and, for each
 model, mean and deviation over seeds next to the published number. Below it, the first model against each other one: a
 paired t-test and Wilcoxon's signed-rank test on the domains' means. ``--keep RUNS.jsonl`` writes the runs, a line each;
-such a file can be given later beside further ones.
+such a file can be given later next to further ones.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 #   RAW_DIR=...           has the files of downloads.tsv already, plain or as .gz: nothing is downloaded
 #   TEST=official         the test file of the source; TEST=held-out: the last 400 training lines instead. By default official,
 #                         but held-out where RAW_DIR is given and has no test file of the domain
-#   CLEAN=1               training reviews that stand in the test set word for word are left out (see README.md)
+#   CLEAN=1               training reviews that are in the test set word for word are left out (see README.md)
 # See examples/recipe/sentence_recipe.sh for WORD_VECTORS, WORK_DIR, TRIAL and the rest. Result: WORK_DIR/<domain>/data/bin.
 set -euo pipefail
 # shellcheck source=examples/mtl16/common.sh

@@ -5,7 +5,7 @@
 #   MODELS="multi_scale_transformer sentence_transformer sentence_bigru" SEEDS="1 2 3" bash examples/mtl16/train.sh     all of a table
 #
 # Every model has the same rate, batches, dropouts and epochs; which epoch is kept, the validation set decides. The paper gives none
-# of these (see README.md). Finished models are skipped, an interrupted one goes on.
+# of these (see README.md). Finished models are skipped, an interrupted one continues.
 #   LR=0.0005 BATCH=16 EPOCHS=8 PATIENCE=0    other settings
 #   MAX_WORDS=256                              words read of a text; 128 takes half the time
 # Score to expect (published, with pretrained vectors): 86.3 on average. Smallest trial: TRIAL=1.

@@ -10,7 +10,7 @@
 #
 # Hardware: 2 CPU cores and 1 GB of memory are enough. Six minutes after set-up if the cores do nothing else.
 # Score to expect: BLEU 49 to 58 (measured 53.4 and 53.8, see README.md); the exit code is 1 if it lies outside.
-# Safe to run again: finished steps are skipped, an interrupted training goes on from its last checkpoint.
+# Safe to run again: finished steps are skipped, an interrupted training continues from its last checkpoint.
 #
 #   RUN_DIR=...     where everything is written (default: runs/quickstart in the repository)
 #   FAST_TRIAL=1    the same steps in a minute with a few sentences and updates, to see that all of it works

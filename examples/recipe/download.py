@@ -5,7 +5,7 @@
     SHA-256 (or -)    size in bytes (or -)    file name    URL [further mirrors]
 
 Downloads are by https only (http only from this machine itself). The checksum is that of the file's uncompressed
-content if the file name does not end in .gz but NAME.gz lies in DIR.
+content if the file name does not end in .gz but NAME.gz is in DIR.
 """
 
 import argparse
@@ -124,13 +124,13 @@ def fetch(wanted: Wanted, folder: Path, any_content: bool = False) -> Path:
         except (ConnectionError, ValueError) as error:
             reasons.append(f"{url}: {error}")
     raise ConnectionError(
-        f"{wanted.name} could not be downloaded; run again to go on where it broke off, or put the file into {folder} "
-        f"(or name its folder by RAW_DIR=...). " + "; ".join(reasons)
+        f"{wanted.name} could not be downloaded; run again to continue where it broke off, or put the file into "
+        f"{folder} (or name its folder by RAW_DIR=...). " + "; ".join(reasons)
     )
 
 
 def download(url: str, wanted: Wanted, folder: Path) -> Path:
-    """Downloads one file from one mirror with curl, going on where an earlier try broke off."""
+    """Downloads one file from one mirror with curl, continuing where an earlier try broke off."""
     folder.mkdir(parents=True, exist_ok=True)
     part, path = folder / f"{wanted.name}.part", folder / wanted.name
     have = part.stat().st_size if part.is_file() else 0

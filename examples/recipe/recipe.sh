@@ -19,7 +19,7 @@
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
 #   TRIAL=1           a few sentences and updates, to see within minutes that all steps work
 #   SKIP_SETUP=1      use the python on the PATH as it is
-# Arguments of a script go on to its main command: bash train.sh --dropout 0.2
+# Arguments of a script are passed on to its main command: bash train.sh --dropout 0.2
 
 fail() {
   printf '%s: error: %s\n' "${recipe:-recipe}" "$*" >&2
@@ -216,7 +216,7 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   set -e
   if ((code != 0)); then
     tail -n 5 "$log" >&2
-    fail "the step '$what' failed, its whole output is in $log. Run the same command again to go on from here."
+    fail "the step '$what' failed, its whole output is in $log. Run the same command again to continue from here."
   fi
   if [[ "$node" != 0 ]]; then return; fi
   printf '%s\t%d\n' "$name" "$((SECONDS - started))" >>"$dir/times.tsv"
@@ -281,7 +281,7 @@ follow_validation() {
   if [[ "$model" == muse && -z "${row:-}${name_suffix:-}" ]]; then follow+=(--warn); fi
 }
 
-train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices; goes on from the last checkpoint in DIR
+train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices; continues from the last checkpoint in DIR
   local dir=$1 command=(fairseq-train)
   shift
   if ((num_nodes > 1)); then
@@ -370,7 +370,7 @@ judge() {
   fi
 }
 
-fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in a trial, whatever lies there will do
+fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in a trial, whatever is there will do
   local options=()
   if [[ "$trial" == 1 ]]; then options=(--any-content); fi
   python "$recipe_tools/download.py" "${here:?is set by common.sh}/downloads.tsv" "$raw_dir" "${options[@]+"${options[@]}"}" --only "$@"

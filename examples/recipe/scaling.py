@@ -30,7 +30,7 @@ class Update(NamedTuple):
     Attributes:
         micro_batches: batches of one GPU whose gradients are summed.
         compute: forward and backward passes.
-        exchange: sum of the gradients over all GPUs, if nothing else went on.
+        exchange: sum of the gradients over all GPUs, if nothing else runs.
         waiting: the part of it that is not hidden.
         optimiser: the step.
     """

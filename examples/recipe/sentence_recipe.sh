@@ -5,7 +5,7 @@
 #   . "$here/../recipe/sentence_recipe.sh"
 #   start_sentence_recipe sst
 #
-# Settings beside those of recipe.sh (WORK_DIR, RAW_DIR, NUM_GPUS, TRIAL, SKIP_SETUP):
+# Settings besides those of recipe.sh (WORK_DIR, RAW_DIR, NUM_GPUS, TRIAL, SKIP_SETUP):
 #   MODEL=multi_scale_transformer     or sentence_transformer, sentence_muse, sentence_bigru, sentence_cnn, sentence_average,
 #                                     distance_attention_network, directional_attention_network
 #   MODELS="A B", SEEDS="1 2 3"       several of them, one after the other
@@ -14,7 +14,7 @@
 #   WORD_VECTORS=FILE                 pretrained vectors as text (GloVe, fastText); FREEZE_VECTORS=1 does not train them
 #   BASELINE=linear                   instead of a model, the floor that it must pass: naive Bayes or logistic regression on words
 #                                     (BASELINE=crf for tags), see baseline.py; what is said of LR and the like means nothing to it
-# One device trains one model, whatever the machine has. Arguments of train.sh go on to fairseq-train.
+# One device trains one model, whatever the machine has. Arguments of train.sh are passed on to fairseq-train.
 set -euo pipefail
 
 sentence_models="multi_scale_transformer sentence_transformer sentence_muse sentence_bigru sentence_cnn sentence_average"
@@ -114,7 +114,7 @@ choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets tr
   if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
 }
 
-train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one device; goes on from the last checkpoint in RUN
+train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one device; continues from the last checkpoint in RUN
   local dir=$1 command=(fairseq-train) device=(--cpu)
   shift
   if [[ "${BASELINE:-none}" != none ]]; then

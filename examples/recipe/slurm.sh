@@ -2,7 +2,7 @@
 #SBATCH --job-name=muse
 #SBATCH --ntasks-per-node=1
 #SBATCH --time=24:00:00
-# Trains a recipe on several nodes; submit it again to go on. An example, to be adapted to your cluster:
+# Trains a recipe on several nodes; submit it again to continue. An example, to be adapted to your cluster:
 #
 #   sbatch --nodes 2 --gpus-per-node 4 examples/recipe/slurm.sh examples/wmt14_en_de/train.sh
 set -euo pipefail

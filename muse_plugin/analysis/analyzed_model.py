@@ -23,7 +23,7 @@ class AnalyzedModel(NamedTuple):
 
     Attributes:
         name: what to call it.
-        model: on the device where it shall run, in evaluation mode.
+        model: on the device where it is to run, in evaluation mode.
         task: its task.
         dataset: a split of the data.
         settings: of the checkpoint, for the record: architecture, task, updates.

@@ -101,7 +101,7 @@ class ClassMeans(NamedTuple):
 
     Attributes:
         weights: ``Uses.weights``, mean over the documents of the class with the word; NaN where there are none.
-        ratios: ``Uses.ratios``, likewise.
+        ratios: ``Uses.ratios``, the same.
         documents: how many these documents are.
         counts: how often the word stands in them.
     """

@@ -121,7 +121,7 @@ def make_results(
         "Attention: mean distance of every head",
         "How far a head looks on average, in tokens: the distance of a key, weighed by attention, mean over "
         "all words of the corpus. The table has the entropy (bits), its share of the largest possible one, and "
-        "the largest weight of every head beside it, those of cross-attention too.",
+        "the largest weight of every head next to it, those of cross-attention too.",
         heads,
         draw_heads,
     )

@@ -34,7 +34,7 @@ def check_output(folder: Path) -> None:
 
     Raises:
         NotADirectoryError: if it is a file.
-        FileNotFoundError: if the folder that it shall lie in does not exist.
+        FileNotFoundError: if the folder that is to hold it does not exist.
         ImportError: if matplotlib is missing.
     """
     check_target_folder(folder, "--output")
@@ -145,7 +145,7 @@ def _format_result(result: Result, picture: bytes) -> list[str]:
         f'<h2 id="{name}">{html.escape(result.title)}</h2>',
         f"<p>{html.escape(result.text)}</p>",
         f'<img src="data:image/png;base64,{data}" alt="{html.escape(result.title)}">',
-        f"<p>Files beside this report: {files}</p>",
+        f"<p>Files next to this report: {files}</p>",
     ]
     if len(result.rows) <= _MOST_ROWS_IN_REPORT:
         parts.append("<details><summary>Numbers</summary><div class='scroll'><table>")

@@ -229,7 +229,7 @@ def _check_output(output: Path, inputs: Sequence[Path]) -> None:
     if output.is_dir():
         raise ValueError(f"--output must name a file, but {output} is a folder; add a file name to it.")
     if not output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"--output {output} lies in a folder that does not exist; create it first.")
+        raise FileNotFoundError(f"--output {output} is in a folder that does not exist; create it first.")
     if output.resolve() in {path.resolve() for path in inputs}:
         raise ValueError(f"--output {output} is one of the inputs and would be overwritten; choose another name.")
 

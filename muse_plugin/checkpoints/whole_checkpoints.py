@@ -12,7 +12,7 @@ import torch
 from muse_plugin.checkpoints import safe_loading
 from muse_plugin.pretrained.torch_files import check_torch_file
 
-# What training saves beside checkpoint_last.pt, all of it enough to resume from.
+# What training saves next to checkpoint_last.pt, all of it enough to resume from.
 _TRAINING_NAME = re.compile(r"checkpoint(\d+|_\d+_\d+|_best|\.best_.+)\.pt")
 
 

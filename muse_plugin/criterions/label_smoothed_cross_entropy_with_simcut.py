@@ -30,7 +30,7 @@ _WAY_OUT = "train it with --criterion label_smoothed_cross_entropy"
 
 @dataclass
 class SimCutLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    """Flags of SimCut beside those of label smoothing. Defaults: the authors' recipe for IWSLT'14."""
+    """Flags of SimCut besides those of label smoothing. Defaults: the authors' recipe for IWSLT'14."""
 
     simcut_alpha: float = flag(
         3.0,

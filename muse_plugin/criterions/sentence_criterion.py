@@ -31,7 +31,11 @@ class SentenceCriterion(FairseqCriterion):
             raise ValueError(
                 f"--criterion {CRITERIONS[self.predicts]} is for tasks that predict a {self.predicts.rstrip('s')}, "
                 f"but this one predicts {have or 'none'}; use "
-                + (f"--criterion {wanted}." if wanted else "it with --task muse_sentence_classification and its kin.")
+                + (
+                    f"--criterion {wanted}."
+                    if wanted
+                    else "it with --task muse_sentence_classification or a related one."
+                )
             )
 
     def measure(self, model: nn.Module, sample: dict[str, Any]) -> tuple[Tensor, int, dict[str, Any]]:

@@ -50,7 +50,7 @@ def make_command(args: argparse.Namespace, results_path: Path) -> list[str]:
         **{flag: default if getattr(args, flag) is None else getattr(args, flag) for flag, default in DEFAULTS.items()},
         "post_process": None if keeps_subwords else args.post_process or "subword_nmt",
     }
-    # By its path: -m and -c would put the current folder first on the module path, and run a random.py that lies there.
+    # By its path: -m and -c would put the current folder first on the module path, and run a random.py that is there.
     program = Path(fairseq_cli.__file__).with_name("generate.py")
     command = [sys.executable, str(program), str(args.data), "--user-dir", str(PACKAGE_FOLDER)]
     for flag, value in values.items():

@@ -1,4 +1,4 @@
-"""Settings of the run behind a score, given on the command line to be stored beside the score."""
+"""Settings of the run behind a score, given on the command line to be stored next to the score."""
 
 import contextlib
 import json

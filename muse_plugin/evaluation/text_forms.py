@@ -1,7 +1,7 @@
 """The forms of a sentence that scores are computed on: subword tokens, words, raw text.
 
 A translation comes as subword tokens or as words. ``remove_subwords`` makes words; ``TextForms`` holds the words, which
-tokenised BLEU reads, beside the raw text, which sacreBLEU reads.
+tokenised BLEU reads, next to the raw text, which sacreBLEU reads.
 """
 
 import functools

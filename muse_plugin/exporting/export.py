@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _name(folder: Path) -> str:
-    """What to call a model that lies in this folder."""
+    """What to call a model in this folder."""
     return folder.parent.name if folder.name in ("model", "checkpoints") else folder.name
 
 

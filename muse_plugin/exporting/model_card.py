@@ -65,14 +65,14 @@ def _get(settings: Any, name: str) -> Any:
 
 
 def find_scores(checkpoint: Path) -> dict[str, list[tuple[str, float, str]]]:
-    """Scores that ``muse-plugin evaluate --json`` has left beside a checkpoint or in a folder ``results`` near it.
+    """Scores that ``muse-plugin evaluate --json`` has left next to a checkpoint or in a folder ``results`` near it.
 
     Returns:
         For each file its (score, value, signature); files of another kind are passed over.
     """
-    beside = checkpoint.resolve().parent
+    own = checkpoint.resolve().parent
     found = {}
-    for folder in (beside, beside / "results", beside.parent / "results"):
+    for folder in (own, own / "results", own.parent / "results"):
         for path in sorted(folder.glob("*.json")):
             rows = _read_scores(path)
             if rows:

@@ -86,7 +86,7 @@ def _export(
     with tempfile.TemporaryDirectory() as folder, torch.no_grad(), warnings.catch_warnings():
         # Tracing warns of every size that Python looks at; those are the same in all sentences, which tests show.
         warnings.simplefilter("ignore")
-        path = Path(folder) / "traced.onnx"  # torch puts what is beyond 2 GiB beside it
+        path = Path(folder) / "traced.onnx"  # torch puts what is beyond 2 GiB next to it
         try:
             logging.getLogger("torch.onnx").setLevel(logging.ERROR)
             torch.onnx.export(

@@ -62,7 +62,7 @@ def _sentence(path: str, cause: OSError) -> str:
         free = f", where {shutil.disk_usage(folder).free / 2**20:,.0f} MiB are free"
     return (
         f"the checkpoint {path} could not be written: {cause.strerror}. Earlier checkpoints are as they were; make "
-        f"room in {folder}{free}, then start the same command again: training goes on from the last checkpoint."
+        f"room in {folder}{free}, then start the same command again: training continues from the last checkpoint."
     )
 
 
@@ -122,7 +122,7 @@ def _apply() -> None:
 
 REPAIR = Repair(
     why="checkpoint_last.pt and checkpoint_best.pt are written in place: a process killed in that moment, or a full "
-    "disk, leaves half a file from which training cannot resume; and a write that fails for want of room is tried "
-    "three times, each after the rubble of the last, and reported as 'unexpected pos'",
+    "disk, leaves half a file from which training cannot resume; and a write that fails because the disk is full "
+    "is tried three times, each on top of what the last one left, and reported as 'unexpected pos'",
     remedy=_apply,
 )

@@ -161,7 +161,7 @@ def _sentence(trainer: Trainer, found: list[str], error: FloatingPointError) -> 
     return (
         f"{what}: update {trainer.get_num_updates() + 1} of --train-subset {trainer.cfg.dataset.train_subset}; "
         f"{'; '.join(found)}. Sentences are counted from 0 in the order of the data. If one of them is broken or far "
-        f"too long, mend or remove it; otherwise lower --lr (now {trainer.get_lr():.3g}), raise --warmup-updates or "
+        f"too long, fix or remove it; otherwise lower --lr (now {trainer.get_lr():.3g}), raise --warmup-updates or "
         f"{clip}{half}."
     )
 

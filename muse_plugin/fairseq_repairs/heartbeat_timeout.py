@@ -15,6 +15,6 @@ def _apply() -> None:
 
 REPAIR = Repair(
     why="a process that waits for another one longer than --heartbeat-timeout says 'Killing job for not making "
-    "progress', and goes on to wait",
+    "progress', and continues to wait",
     remedy=_apply,
 )

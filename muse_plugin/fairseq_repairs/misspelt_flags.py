@@ -1,4 +1,4 @@
-"""Proposes the nearest flag, architecture or task where a command line of fairseq names one that there is not."""
+"""Proposes the nearest flag, architecture or task where a command line of fairseq names one that does not exist."""
 
 import argparse
 from typing import Any

@@ -68,11 +68,11 @@ def _choose(path: Path, restore_file: str, save_dir: Path, suffix: str) -> Path:
         raise ValueError(
             f"training cannot resume from {path}, which is damaged: {damage}; and there is no whole checkpoint in "
             f"{save_dir}{_list(newest)}. To train from the beginning, remove the damaged files or name another "
-            "--save-dir; to go on from another checkpoint, name it by --restore-file."
+            "--save-dir; to continue from another checkpoint, name it by --restore-file."
         )
     logger.warning(
-        "%s is damaged: %s. Training goes on from %s, the newest whole checkpoint, after %d updates%s; what came after "
-        "is trained again. The damaged file stays until the next checkpoint takes its name.",
+        "%s is damaged: %s. Training continues from %s, the newest whole checkpoint, after %d updates%s; what came "
+        "after is trained again. The damaged file stays until the next checkpoint takes its name.",
         path,
         damage,
         newest.path,
@@ -88,7 +88,7 @@ def _list(newest: Newest) -> str:
 
 
 def _warn_of_start(path: Path, restore_file: str, is_default: bool) -> None:
-    """Says where fairseq starts from the beginning without a word although there is something to go on from."""
+    """Says where fairseq starts from the beginning without a word although there is something to continue from."""
     if restore_file != DEFAULT_NAME:
         logger.warning("--restore-file: there is no file %s; training starts from the beginning.", path)
     elif is_default and path.parent.is_dir():
@@ -96,7 +96,7 @@ def _warn_of_start(path: Path, restore_file: str, is_default: bool) -> None:
         if newest.path is not None:
             logger.warning(
                 "there is no %s, so training starts from the beginning, and will replace %s (%d updates) when it gets "
-                "there; to go on from that instead, start again with --restore-file %s.",
+                "there; to continue from that instead, start again with --restore-file %s.",
                 path,
                 newest.path.name,
                 newest.num_updates,

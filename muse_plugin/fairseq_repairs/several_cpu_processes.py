@@ -69,7 +69,7 @@ def _run_all(main: Callable[..., None], cfg: Any, kwargs: dict[str, Any]) -> Non
         while not ended:
             for sentinel in wait(list(processes.sentinels)):
                 processes.processes[processes.sentinels[sentinel]].join()
-            # Those that are left fail as well, for want of the one that died, and may be what PyTorch reports.
+            # Those that are left fail as well, because the one that died is missing, and may be what PyTorch reports.
             codes = [process.exitcode for process in processes.processes]
             ended = processes.join()
     except ProcessException as error:
@@ -83,7 +83,7 @@ def _sentence(rank: int, size: int, by: signal.Signals) -> str:
     reason = "; the system does that where memory is short" if by == signal.SIGKILL else ""
     return (
         f"training process {rank} of {size} (counted from 0) was ended by {by.name}{reason}. All others were ended, "
-        "too; start the same command again: training goes on from the last checkpoint."
+        "too; start the same command again: training continues from the last checkpoint."
     )
 
 

@@ -12,7 +12,7 @@ _LONGEST_NAME = 255 - len("." + ".00000000.tmp")  # bytes of it that a temporary
 
 @contextlib.contextmanager
 def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
-    """Opens a file beside ``path`` for writing, which takes its place when the block ends without an exception.
+    """Opens a file next to ``path`` for writing, which takes its place when the block ends without an exception.
 
     The bytes go to that file, reach the disk, and the file is then renamed. When anything fails, it is removed and
     ``path`` is untouched. Mode bits are those of any new file (0666 without the umask). What is no ordinary file, such
@@ -36,17 +36,17 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
     start = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
-    beside = path.with_name(f".{start}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = path.with_name(f".{start}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with beside.open("xb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):  # of the reason, not of the cleaning
-            beside.unlink()
-        if isinstance(error, OSError) and error.filename == str(beside):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename == str(temporary):
             error.filename = str(path)  # a name that the user gave
         raise
     sync_folder(path.parent)

@@ -1,4 +1,4 @@
-"""A folder that appears all at once: built beside its place, moved there when complete, and removed if it fails."""
+"""A folder that appears all at once: built next to its place, moved there when complete, and removed if it fails."""
 
 import contextlib
 import glob
@@ -23,7 +23,7 @@ def build_folder(output: Path) -> Iterator[Path]:
         output: an existing folder, which is replaced, or a new one.
 
     Yields:
-        A folder beside ``output``.
+        A folder next to ``output``.
     """
     output = output.resolve()
     made = [folder for folder in output.parents if not folder.exists()]

@@ -1,8 +1,8 @@
-"""A file made from the lines of another file, which a program that was stopped at any moment goes on making.
+"""A file made from the lines of another file, which a program that was stopped at any moment continues making.
 
-Beside OUTPUT lie, until it is whole, ``OUTPUT.partial`` with the lines so far, ``OUTPUT.partial.json``, which says how
+Next to OUTPUT are, until it is whole, ``OUTPUT.partial`` with the lines so far, ``OUTPUT.partial.json``, which says how
 many they are and what they were made from, and a lock. In this order: the lines reach the disk, then the description is
-replaced in one step. What the lines hold beyond it, such as half a line, is cut off when the work goes on. At the end
+replaced in one step. What the lines hold beyond it, such as half a line, is cut off when the work continues. At the end
 ``OUTPUT.partial`` takes its name and the others are removed. See ``streaming.py`` for the work itself.
 """
 
@@ -132,7 +132,7 @@ class PartialOutput:
         if found is None:
             if exists and self.partial.stat().st_size:
                 raise FileExistsError(
-                    f"{self.partial} must have {self._state_path.name} beside it, which says what it was made from, "
+                    f"{self.partial} must have {self._state_path.name} next to it, which says what it was made from, "
                     f"but there is none; {_WAY_OUT}."
                 )
             return None

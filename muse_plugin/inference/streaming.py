@@ -1,6 +1,6 @@
 """Answers raw text line by line, a buffer of lines at a time: what ``muse-plugin translate`` and ``predict`` share.
 
-Where both ends are files, what is done outlives the program (see ``resumable_output.py``), which then goes on at the
+Where both ends are files, what is done outlives the program (see ``resumable_output.py``), which then continues at the
 end of a buffer: the model sees the same lines together as if it had never been stopped, so the output is the same too.
 """
 
@@ -153,7 +153,7 @@ def resume(
         if output.is_in_place:
             _say(f"{target} was whole already: {done:,} lines.")
         elif done:
-            _say(f"{done:,} lines are done already and lie in {output.partial}; going on after them.")
+            _say(f"{done:,} lines are done already and lie in {output.partial}; continuing after them.")
         left: BinaryIO = io.BytesIO() if output.is_in_place else output.source
         try:
             with _make_bar(source, done, hidden=output.is_in_place) as bar:
@@ -165,7 +165,7 @@ def resume(
             output.finish()
         except BaseException:
             if output.lines:
-                _say(f"{output.lines:,} lines are kept in {output.partial}; the same command goes on after them.")
+                _say(f"{output.lines:,} lines are kept in {output.partial}; the same command continues after them.")
             raise
         if not output.is_in_place:
             seconds, fresh = time.perf_counter() - start, output.lines - done

@@ -1,7 +1,7 @@
-"""Writes cached vectors so that a program that was killed at any moment goes on where it was.
+"""Writes cached vectors so that a program that was killed at any moment continues where it was.
 
 In this order: the numbers and the ids reach the disk, then ``meta.json`` says how many sentences are done. What the
-files hold beyond that is cut off when the work goes on. See ``vector_cache.py`` for reading.
+files hold beyond that is cut off when the work continues. See ``vector_cache.py`` for reading.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """``muse-plugin match encode``: a file of sentences in, a cache of their vectors out.
 
 Sentences are read a buffer at a time, encoded in batches of similar length, and stored in the order of the file. After
-each buffer the work so far is safe; the same command goes on from there.
+each buffer the work so far is safe; the same command continues from there.
 """
 
 import argparse

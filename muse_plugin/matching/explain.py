@@ -1,7 +1,7 @@
 """``muse-plugin match explain``: what heads look at in both sentences of a pair, and which of them decide.
 
 The figure follows the paper's third one (Wang et al., AAAI 2020): words of both sentences, shaded by the attention of a
-head; beside it, for ``--match-aggregation max``, the share of every head in the maximum over heads.
+head; next to it, for ``--match-aggregation max``, the share of every head in the maximum over heads.
 """
 
 import argparse

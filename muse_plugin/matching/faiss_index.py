@@ -1,7 +1,7 @@
 """An index of cached vectors for approximate search; needs the optional package faiss.
 
 The cosine of whole vectors is what it looks for. Vectors that fit into memory are compared exactly; of more, an
-inverted file with product quantisation keeps a few bytes each. The index lies in the folder of the cache, and its name
+inverted file with product quantisation keeps a few bytes each. The index is in the folder of the cache, and its name
 says which vectors it is of: one of other vectors is never used.
 """
 

@@ -206,7 +206,7 @@ class VectorCache:
         if not meta.whole:
             raise ValueError(
                 f"a cache must be whole, but {folder} has {meta.done:,} of {meta.sentences:,} sentences; run the same "
-                "muse-plugin match encode again, and it goes on from there."
+                "muse-plugin match encode again, and it continues from there."
             )
         check_sizes(meta, folder)
         self.folder = folder

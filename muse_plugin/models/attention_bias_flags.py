@@ -1,4 +1,4 @@
-"""Reads the flags that limit self-attention, ``--encoder-attention-bias`` and its kin, into one plan per layer.
+"""Reads the flags that limit self-attention, ``--encoder-attention-bias`` and related flags, into one plan per layer.
 
 The mechanisms are in ``modules/attention_bias.py`` and ``modules/head_allocation.py``.
 """
@@ -174,7 +174,7 @@ def build_windows(plan: Optional[BiasPlan], heads: int) -> AttentionBias:
 
 
 def bias_faults(cfg: Any) -> list[str]:
-    """What is wrong with ``--encoder-attention-bias`` and its kin, in at most one sentence."""
+    """What is wrong with ``--encoder-attention-bias`` and related flags, in at most one sentence."""
     countable = min(cfg.encoder_layers, cfg.encoder_attention_heads) > 0
     return fault_of(plan_biases, cfg, "encoder") if countable else []
 

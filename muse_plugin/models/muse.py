@@ -433,7 +433,7 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
 
 
 class _PackedDecoder:
-    """What a decoder has for inference beside its layers.
+    """What a decoder has for inference besides its layers.
 
     Args:
         decoder: whose output layer is copied.

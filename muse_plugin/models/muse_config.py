@@ -237,7 +237,7 @@ class MuseConfig(
         False,
         "train the layers through torch.compile: meant for GPUs, where it needs Triton; on a CPU it needs a C++ "
         "compiler and was slower. The first updates take minutes. Evaluation, generation and checkpoints are not "
-        "affected, and a run may go on with or without it; results agree up to rounding, but dropout may draw other "
+        "affected, and a run may continue with or without it; results agree up to rounding, but dropout may draw other "
         "random numbers",
     )
     min_params_to_wrap: int = flag(
@@ -564,7 +564,7 @@ def flat_flags(cfg: Any, dataclass_type: type = MuseConfig) -> Namespace:
 
 
 def transformer_config(flat: Namespace) -> TransformerConfig:
-    """fairseq's nested config with our flags beside its own, and layer plans in ``cfg.encoder.plans``.
+    """fairseq's nested config with our flags next to its own, and layer plans in ``cfg.encoder.plans``.
 
     Args:
         flat: from ``flat_flags``, checked; flags that default to another flag's value get it here.

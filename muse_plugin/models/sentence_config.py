@@ -27,7 +27,7 @@ class SentenceModelConfig(FairseqDataclass):
     )
     freeze_word_vectors: bool = flag(False, "do not train word vectors, neither those of the file nor the others")
     character_ngram_vectors: Optional[str] = flag(
-        None, "file of vectors of character n-grams (charNgram): a second, fixed table beside the words'"
+        None, "file of vectors of character n-grams (charNgram): a second, fixed table next to the words'"
     )
     character_ngram_dim: int = size(100, "width of the vectors in --character-ngram-vectors")
     character_encoder: ChoiceEnum(list(CHARACTER_ENCODERS)) = flag(

@@ -94,7 +94,7 @@ class StaticStep:
         return self.histories.bytes + sum(x.numel() * x.element_size() for x in self.encoded.values())
 
     def take(self, search: StaticSearch) -> bool:
-        """Hands the step to a search; another one of this thread goes on elsewhere. Whether that was possible."""
+        """Hands the step to a search; another one of this thread continues elsewhere. Whether that was possible."""
         before, thread = None if self._user is None else self._user(), threading.get_ident()
         if before is not None:
             if self._thread != thread:
@@ -144,7 +144,7 @@ class StaticStep:
                     self.compute()
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            # Other threads, which load data, may go on.
+            # Other threads, which load data, may continue.
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 self.compute()
         self._graph = graph
@@ -244,14 +244,14 @@ class StaticSteps:
         except RuntimeError as error:  # out of memory, or a library that no graph can hold
             self._has_failed = True
             reason = str(error).partition("\n")[0]
-            logger.warning(f"no CUDA graph could be captured, so decoding goes on without: {reason}")
+            logger.warning(f"no CUDA graph could be captured, so decoding continues without: {reason}")
             return False
         self.captured += 1
         return True
 
 
 class StaticSearch:
-    """The state of one search: where it is, and what it needs to go on in another step or without one.
+    """The state of one search: where it is, and what it needs to continue in another step or without one.
 
     Args:
         steps: of the decoder.
@@ -281,7 +281,7 @@ class StaticSearch:
             tokens: the last token of each hypothesis, shape (rows,).
 
         Returns:
-            States, shape (rows, C); None, and nothing has changed, if the search has to go on by ``leave``.
+            States, shape (rows, C); None, and nothing has changed, if the search has to continue by ``leave``.
         """
         longest = self._steps.longest
         if longest is not None and self.length >= longest:

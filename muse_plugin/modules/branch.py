@@ -53,7 +53,7 @@ class LayerContext:
             static shapes on the device, where nothing asks for the numbers, and (1,), since a decoder's do not matter.
         cache: the layer's history, extended in place (begun in the same form, see ``InferenceForm``); None outside
             step-by-step decoding.
-        need_weights: whether cross-attention shall leave its weights in ``attention_weights``.
+        need_weights: whether cross-attention leaves its weights in ``attention_weights``.
         attention_weights: shape (H, B, T, S_enc), float32, left here by cross-attention when asked.
     """
 

@@ -1,6 +1,6 @@
 """Training a parallel layer through torch.compile, without the layer, its parameters or checkpoints knowing of it.
 
-Layers of one make share compiled code; ``ParallelLayer.prepare_training`` says when it runs.
+Layers with the same configuration share compiled code; ``ParallelLayer.prepare_training`` says when it runs.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class DirectionalAttention(nn.Module):
 
         Args:
             states: h of the keys, shape (B, S, C).
-            keys: W_1 h, likewise.
+            keys: W_1 h, the same.
             queries: W_2 h + b_1 of the queries, shape (B, Q, C).
             seen: bool, shape (B or 1, Q, S), true where a query may see a key.
 

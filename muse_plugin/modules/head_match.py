@@ -272,7 +272,7 @@ class HeadWiseMatch(nn.Module):
 
         Args:
             first: see ``forward``, shape (N, L * H * D).
-            second: likewise, shape (M, L * H * D).
+            second: the same, shape (M, L * H * D).
 
         Returns:
             Logits, shape (N, M, outputs).

@@ -12,7 +12,7 @@ from muse_plugin.modules.attends import HeadSource
 
 
 def find_later(encoder: nn.Module, source: HeadSource) -> list[nn.Parameter]:
-    """The parameters of an encoder that lie above heads, or beside them.
+    """The parameters of an encoder that lie above heads, or next to them.
 
     Args:
         encoder: a module made of parts like those of this package.

@@ -19,7 +19,7 @@ from muse_plugin.modules.gated_conv import DynamicConv
 
 
 class LongShortRange(Branch):
-    """Self-attention on the first half of the channels beside dynamic convolution on the second half.
+    """Self-attention on the first half of the channels next to dynamic convolution on the second half.
 
     Differs from Lite Transformer: no GLU before the convolution, and the halves' outputs meet in the parallel layer's
     output projection, not in two projections of half the width.

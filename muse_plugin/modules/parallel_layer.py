@@ -105,8 +105,8 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         sentence or one token.
 
         Args:
-            compiled: through torch.compile. Layers of one make share compiled code, which is made again for other
-                dtypes, for batches without padding where there was some, and at most a few times for other sizes.
+            compiled: through torch.compile. Layers with the same configuration share compiled code, made again for
+                other dtypes, for batches without padding where there was some, and at most a few times for other sizes.
             recompute: activation checkpointing: keep the input only, and compute the layer again for the gradients.
             offload: keep that input in the memory of the CPU.
         """

@@ -1,6 +1,6 @@
 """The dynamic convolution under torch.compile: operators that it calls as they are instead of looking inside.
 
-Their code depends on the length of sentences (CPU), which would be compiled anew for each, or is compiled already
+Their code depends on the length of sentences (CPU), which would be compiled again for each, or is compiled already
 (Triton). Results and gradients have time as the first axis in memory, as the layers around; a second operator computes
 the gradients from the inputs of the first. ``dynamic_conv.py`` says what is computed.
 """

@@ -314,7 +314,7 @@ def _multiply(grad: _Rows, rows: _Rows, plan: _Plan) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def _silence_beta_warning() -> None:
-    """PyTorch warns once per process that its CSR tensors are in beta state; that is no news for the user."""
+    """PyTorch warns once per process that its CSR tensors are in beta state; users need not know."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor(

@@ -47,7 +47,7 @@ class Windows(NamedTuple):
 
     Attributes:
         first: lowest offset, int64, shape (B or 1, H); at least -``UNLIMITED``.
-        last: highest offset, likewise; at most ``UNLIMITED``.
+        last: highest offset, the same; at most ``UNLIMITED``.
         slopes: what a logit loses per position of distance, shape (H,), or None for nothing.
     """
 
@@ -232,7 +232,7 @@ def _make_bias(windows: Windows, offsets: Tensor, hidden: Tensor | None, dtype: 
     Args:
         windows: on the device of ``offsets``.
         offsets: broadcastable to (B or 1, H, ...) from the right, two axes.
-        hidden: bool, true at keys that are not seen anyway; broadcastable likewise. None if there are none.
+        hidden: bool, true at keys that are not seen anyway; broadcastable, too. None if there are none.
         dtype: of the logits.
 
     Returns:

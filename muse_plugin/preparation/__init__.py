@@ -1,1 +1,1 @@
-"""Labelled text as sentence models read it: the ``prepare-text`` sub-command and what it stores beside the data."""
+"""Labelled text as sentence models read it: the ``prepare-text`` sub-command and what it stores next to the data."""

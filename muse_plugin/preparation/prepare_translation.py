@@ -2,7 +2,7 @@
 
 The folder holds dictionaries and binary files as ``fairseq-preprocess`` makes them and the text pipeline (see
 ``text/text_pipeline.py``). Three passes lie between: raw lines to words, words to subwords that were learned on the
-training text alone, subwords to numbers. What each leaves lies in files, so that the text need not fit into memory;
+training text alone, subwords to numbers. What each leaves is in files, so that the text need not fit into memory;
 the number of its line goes with each pair, for messages.
 """
 

@@ -18,7 +18,7 @@ from muse_plugin.pretrained.torch_files import check_stored_whole, check_torch_f
 CONFIG_NAME = "config.json"
 WEIGHT_NAMES = ("model.safetensors", "pytorch_model.bin")
 
-# Ours by theirs, beside the layers.
+# Ours by theirs, next to the layers.
 _EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "words.weight",
     "embeddings.position_embeddings.weight": "positions.weight",
@@ -69,8 +69,8 @@ def read_bert_sizes(folder: Path) -> BertSizes:
     parameters, stored = _count_parameters(sizes), weights.stat().st_size
     if parameters > max(stored, _FEW):
         raise ValueError(
-            f"{path} must fit {weights.name} beside it, but its sizes make {parameters:,} parameters and that file has "
-            f"only {stored:,} bytes; copy or download the folder again."
+            f"{path} must fit {weights.name} next to it, but its sizes make {parameters:,} parameters and that file "
+            f"has only {stored:,} bytes; copy or download the folder again."
         )
     if sizes.num_hidden_layers > _MOST_LAYERS:
         raise ValueError(
@@ -159,7 +159,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
         raise ValueError(
             f"{path} must hold the parameters of a BERT with {layers} layers, but "
             f"{_name_some(missing, 'missing')}{' and ' if missing and extra else ''}{_name_some(extra, 'unknown')}; "
-            f"the parameters must be those of {CONFIG_NAME} beside them."
+            f"the parameters must be those of {CONFIG_NAME} next to them."
         )
     for name, parameter in encoder.state_dict().items():
         # Their parts are of equal height.
@@ -167,7 +167,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
         for part in wanted[name]:
             if theirs[part].shape != shape:
                 raise ValueError(
-                    f"{path} must fit {CONFIG_NAME} beside it, but {part} has the shape {tuple(theirs[part].shape)} "
+                    f"{path} must fit {CONFIG_NAME} next to it, but {part} has the shape {tuple(theirs[part].shape)} "
                     f"instead of {shape}."
                 )
     encoder.load_state_dict({ours: torch.cat([theirs[part] for part in parts]) for ours, parts in wanted.items()})

@@ -1,4 +1,4 @@
-"""Describes the machine and the versions behind a measured number, to be stored beside it.
+"""Describes the machine and the versions behind a measured number, to be stored next to it.
 
 ``muse-plugin evaluate`` and the benchmarks put this into the JSON that they write. There is no date in it: two runs of
 the same thing give the same description.

@@ -1,4 +1,4 @@
-"""Translation whose training text is segmented anew, at random, for every epoch: BPE-dropout (arXiv:1910.13267).
+"""Translation whose training text is segmented again, at random, for every epoch: BPE-dropout (arXiv:1910.13267).
 
 Only training differs from fairseq's task ``translation``: validation and test sets, generation and everything that
 loads a checkpoint use the binarised data as usual and never look at the training text. See ``bpe_dropout/`` for how
@@ -73,7 +73,7 @@ class TranslationWithBpeDropoutTask(TranslationTask):
     a unigram model a segmentation is drawn, see ``PieceSampler``.
 
     The segmentation depends on ``--seed``, the epoch, and the number of the line; every data-parallel process makes
-    the same one. Training that resumes, also in the middle of an epoch, goes on with the batches of one that has
+    the same one. Training that resumes, also in the middle of an epoch, continues with the batches of one that has
     never stopped.
     """
 

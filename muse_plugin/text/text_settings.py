@@ -1,4 +1,4 @@
-"""How raw text became tokens, kept beside data and checkpoints: the settings of each text, and their file.
+"""How raw text became tokens, kept next to data and checkpoints: the settings of each text, and their file.
 
 ``text_pipeline.json`` of version 4 holds ``texts``, which are the ``source`` and the ``target`` of translation or the
 one ``text`` of sentence models. Each has the fields of ``TextSettings`` and, if there are subwords, their ``file`` with
@@ -50,7 +50,7 @@ class TextSettings:
         lower_case: whether the words are lower-cased; the case is not restored.
         detokenize: whether decoded words are joined by Moses' rules, or by spaces.
         subwords: ``none``, ``subword-nmt``, ``sentencepiece`` or ``wordpiece``.
-        escape: whether Moses writes ``&amp;`` for ``&`` and the like.
+        escape: whether Moses writes ``&amp;`` for ``&`` and so on.
         strip_accents: whether accents are taken off before a text is cut into word pieces.
         split_chinese: whether each Chinese character is a word before a text is cut into word pieces.
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_encode_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Encode every sentence of a file once and store the vectors, for match score and match search. A command that "
-        "was stopped goes on when it is given again."
+        "was stopped continues when it is given again."
     )
     _add_model_arguments(parser)
     parser.add_argument(
@@ -88,7 +88,7 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("none", "cosine", "faiss"),
         default="none",
         help="how candidates for the model are found: none (it scores the whole corpus), cosine of the whole vectors, "
-        "faiss (likewise, by an approximate index, which is stored in CACHE) (default: none)",
+        "faiss (the same, by an approximate index, which is stored in CACHE) (default: none)",
     )
     parser.add_argument(
         "--candidates", type=int, metavar="N", help="candidates of the first stage (default: 10 K, at least 100)"
@@ -99,7 +99,7 @@ def _add_search_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Show for one pair what the heads of a head-wise match model look at in either sentence, and how much each "
-        "head has of the maximum over heads: a figure, and the numbers beside it as JSON."
+        "head has of the maximum over heads: a figure, and the numbers next to it as JSON."
     )
     _add_model_arguments(parser)
     parser.add_argument("--input", required=True, type=Path, metavar="FILE", help="pairs, a tab between the texts")
@@ -109,7 +109,7 @@ def _add_explain_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=Path,
         metavar="FILE",
-        help="figure, .png, .pdf or .svg; numbers beside it, .json",
+        help="figure, .png, .pdf or .svg; numbers next to it, .json",
     )
     parser.add_argument(
         "--heads",

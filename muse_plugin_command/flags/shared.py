@@ -102,8 +102,8 @@ def add_stream_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="write to FILE when all is done (default: standard output); with --input FILE, a command that was stopped "
-        "goes on when it is given again",
+        "continues when it is given again",
     )
     parser.add_argument(
-        "--restart", action="store_true", help="throw away what a stopped command left beside --output FILE"
+        "--restart", action="store_true", help="throw away what a stopped command left next to --output FILE"
     )

@@ -10,7 +10,9 @@ def test_data_folders_are_made_by_a_recipe_or_a_command_of_the_pages():
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     blocks = re.findall(r"^```bash\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     read = {
-        folder for block in blocks for folder in re.findall(r"^fairseq-(?:train|generate) ([\w/]\S*)", block, re.MULTILINE)
+        folder
+        for block in blocks
+        for folder in re.findall(r"^fairseq-(?:train|generate) ([\w/]\S*)", block, re.MULTILINE)
     }
     made = {folder for block in blocks for folder in re.findall(r"--output (\S+)", block)}
     recipes = {f"runs/{path.parent.name}/data/bin" for path in (REPOSITORY / "examples").glob("*/prepare.sh")}

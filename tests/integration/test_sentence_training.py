@@ -88,7 +88,7 @@ def paired(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tagged(tmp_path_factory):
-    """Names are written with a capital letter, and of two words if they end in -a; words are made up anew each time."""
+    """Names are written with a capital letter, and of two words if they end in -a; each word is a new one."""
     generator = random.Random(7)
     splits = {}
     for split, size in (("train", 80), ("valid", 24)):

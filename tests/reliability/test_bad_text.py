@@ -21,7 +21,7 @@ from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 from muse_plugin_command import cli
 
-# What a line may be made of, beside any character at all.
+# What a line may be made of, besides any character at all.
 PIECES = [
     *(b"", b" ", b"\t", b"Wo", b"ist", b"Ann", b"sees"),
     *(b"@@", b"@@ ", b"@", b"Wo@@", b"@@@@ @@", "\u2581".encode()),  # marks of sub-words and of characters

@@ -115,7 +115,7 @@ def test_damaged_last_checkpoint_is_named_and_the_newest_whole_one_used(kind, da
     state = fit(data, folder, "--max-update", 7)
     (warning,) = warnings(caplog)
     assert re.fullmatch(
-        rf"\S+checkpoint_last.pt is damaged: {reason}. Training goes on from \S+checkpoint_1_4.pt, the newest whole "
+        rf"\S+checkpoint_last.pt is damaged: {reason}. Training continues from \S+checkpoint_1_4.pt, the newest whole "
         "checkpoint, after 4 updates; what came after is trained again. The damaged file stays until the next "
         "checkpoint takes its name.",
         warning,
@@ -131,7 +131,7 @@ def test_damaged_ones_among_the_others_are_passed_over_and_named(data, folder, c
     change_a_byte(folder / "checkpoint_best.pt")
     state = fit(data, folder, "--max-update", 6)
     (warning,) = warnings(caplog)
-    assert "Training goes on from" in warning
+    assert "Training continues from" in warning
     assert "checkpoint_1_2.pt, the newest whole checkpoint, after 2 updates (also damaged: " in warning
     assert "checkpoint_1_4.pt: it is cut short" in warning
     assert state["optimizer_history"][-1]["num_updates"] == 6
@@ -145,8 +145,8 @@ def test_without_a_whole_checkpoint_nothing_is_trained(data, folder):
         ValueError,
         match=r"training cannot resume from \S+checkpoint_last.pt, which is damaged: it is cut short; and there is no "
         r"whole checkpoint in \S+ \(also damaged: .*checkpoint_1_2.pt: it is cut short.*\)\. To train from the "
-        r"beginning, remove the damaged files or name another --save-dir; to go on from another checkpoint, name it by "
-        r"--restore-file\.",
+        r"beginning, remove the damaged files or name another --save-dir; to continue from another checkpoint, name it "
+        r"by --restore-file\.",
     ):
         fit(data, folder, "--max-update", 6)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -171,7 +171,7 @@ def test_flags_that_reset_and_finetuning_work_as_before(data, folder, tmp_path, 
     resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
     state = fit(data, folder, "--max-update", 2, *resets)
     assert len(warnings(caplog)) == 1
-    assert state["optimizer_history"][-1]["num_updates"] == 2  # counted anew
+    assert state["optimizer_history"][-1]["num_updates"] == 2  # counted again
     caplog.clear()
     state = fit(data, tmp_path / "tuned", "--max-update", 1, "--finetune-from-model", folder / "checkpoint_1_4.pt")
     assert warnings(caplog) == []

@@ -71,7 +71,7 @@ class Run:
         limit.start()
         for line in self.process.stdout:
             self.output += line
-            if "Terminating process" in line:  # a stopped process hears of it when it goes on; else 30 seconds pass
+            if "Terminating process" in line:  # a stopped process hears of it when it continues; else 30 seconds pass
                 with contextlib.suppress(ProcessLookupError):  # it has died already
                     os.kill(self.workers[1], signal.SIGCONT)
         self.process.wait()
@@ -121,7 +121,7 @@ def test_a_process_that_is_killed_ends_the_run_with_a_sentence_about_it(start, r
             f"RuntimeError: training process {rank} of 2 (counted from 0) was ended by SIGKILL; the system does"
             in run.output
         )
-        assert "start the same command again: training goes on from the last checkpoint." in run.output
+        assert "start the same command again: training continues from the last checkpoint." in run.output
     assert not any(map(is_running, run.workers))
 
 

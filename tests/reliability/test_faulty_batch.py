@@ -74,7 +74,7 @@ def test_the_batches_of_an_update_are_named_with_the_sentences_at_fault(
         assert len(numbers(batch)) >= 2
         assert numbers(alone) == numbers(batch) & sentences_with_the_word
     assert message.endswith(
-        "Sentences are counted from 0 in the order of the data. If one of them is broken or far too long, mend or "
+        "Sentences are counted from 0 in the order of the data. If one of them is broken or far too long, fix or "
         "remove it; otherwise lower --lr (now 0), raise --warmup-updates or lower --clip-norm (now 0.5)."
     )
     assert isinstance(caught.value.__cause__, FloatingPointError)

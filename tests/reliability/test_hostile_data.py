@@ -1,4 +1,4 @@
-"""Files beside a checkpoint that were made to do harm: text, settings, binarised data, caches to continue."""
+"""Files next to a checkpoint that were made to do harm: text, settings, binarised data, caches to continue."""
 
 import gzip
 import struct

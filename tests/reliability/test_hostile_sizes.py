@@ -288,8 +288,8 @@ def state_of_unfinished(lines):
 def test_nothing_is_written_through_a_link_beside_an_output(tmp_path, kind):
     (tmp_path / "in").write_text("a\na\n")
     (tmp_path / "precious").write_text("precious")
-    beside = "out.partial.lock" if kind == "lock" else "out.partial"
-    (tmp_path / beside).symlink_to(tmp_path / "precious")
+    partial = "out.partial.lock" if kind == "lock" else "out.partial"
+    (tmp_path / partial).symlink_to(tmp_path / "precious")
     if "line" in kind:
         content = state_of_unfinished(int(kind == "one line"))
         (tmp_path / "out.partial.json").write_text(json.dumps(content))

@@ -235,7 +235,7 @@ def test_ctrl_c_says_how_to_go_on(command, expected):
     safe = command.safe_lines()
     assert safe >= BUFFER
     partial = f"{command.output}.partial"
-    assert f"{safe} lines are kept in {partial}; the same command goes on after them." in command.errors()
+    assert f"{safe} lines are kept in {partial}; the same command continues after them." in command.errors()
     assert "Traceback" not in command.errors()
     command.take_log()
     assert command.wait(command.start()) == 0, command.errors()

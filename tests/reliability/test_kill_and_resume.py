@@ -132,7 +132,7 @@ def check_same_end(folder, whole):
 
 
 def check_folder(folder, whole):
-    """No rubble: the same files as without kills."""
+    """Nothing is left over: the same files as without kills."""
     assert sorted(os.listdir(folder)) == sorted(os.listdir(whole))
 
 

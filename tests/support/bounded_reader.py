@@ -24,7 +24,7 @@ class RuleError(AssertionError):
 
 
 class BoundedReader:
-    """Calls a reader, again and again, in a process that is started anew after each broken rule.
+    """Calls a reader, again and again, in a process that is started again after each broken rule.
 
     Args:
         read: takes the path of a file, and returns or raises what the command line turns into one sentence.

@@ -89,7 +89,7 @@ class ResegmentedPairs(LanguagePairDataset):
         if self._max_source_tokens is not None:
             words = TruncateDataset(StripTokenDataset(source, src_dict.eos()), self._max_source_tokens - 1)
             source = AppendTokenDataset(words, src_dict.eos())
-        # Everything the base class derives from lengths, buckets for instance, has to be made anew.
+        # Everything the base class derives from lengths, buckets for instance, has to be made again.
         super().__init__(source, source.sizes, src_dict, target, target.sizes, tgt_dict, **self._settings)
         self.epoch = epoch
 

@@ -36,7 +36,7 @@ class TrainingText:
     r"""One language of the training text; only ``\n`` ends a line.
 
     Attributes:
-        path: where it lies.
+        path: where it is.
         lines: number of lines.
         size: bytes.
         changed: time of the last change, in nanoseconds, as the file system gives it.
@@ -158,7 +158,7 @@ def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping
     Args:
         text: one language.
         codes: of ``read_codes``.
-        codes_path: where it lies, for messages.
+        codes_path: where it is, for messages.
         indices: of the dictionary of that language.
         lang: name of the language, for messages.
 

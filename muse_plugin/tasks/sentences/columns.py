@@ -220,5 +220,5 @@ def check_known(path: Path, unknown: Tensor) -> None:
     if lines:
         raise ValueError(
             f"every label must be in label/dict.txt, made from the training data, but {len(lines)} lines of {path} "
-            f"hold another one, the first is line {lines[0] + 1}; correct the file, or prepare the data anew."
+            f"hold another one, the first is line {lines[0] + 1}; correct the file, or prepare the data again."
         )

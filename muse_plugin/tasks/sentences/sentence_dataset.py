@@ -24,7 +24,7 @@ class SentenceDataset(FairseqDataset):
         padding: id that fills short sentences.
         character_padding: id that fills short words; None without characters.
         targets: labels (N,), numbers (N, D), or one tensor of tags (T,) per sentence; None without.
-        shuffle: order sentences at random, anew in each epoch; sentences of similar length still meet in batches.
+        shuffle: order sentences at random, again in each epoch; sentences of similar length still meet in batches.
     """
 
     can_reuse_epoch_itr_across_epochs = False

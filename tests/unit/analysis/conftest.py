@@ -29,7 +29,7 @@ def save_checkpoint(folder, data, arch, *flags, seed=1):
             nn.init.normal_(parameter, std=0.5)
         elif parameter.dim() > 1 and "embed" not in name:
             with torch.no_grad():
-                parameter.mul_(3)  # heads shall look at something
+                parameter.mul_(3)  # so that heads look at something
     folder.mkdir(exist_ok=True)
     helpers.save_checkpoint(folder / "checkpoint_best.pt", model.state_dict(), num_updates=7, args=None, cfg=cfg)
     return folder

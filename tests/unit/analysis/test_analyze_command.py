@@ -55,7 +55,7 @@ def stems(folder, ending):
 
 @pytest.fixture(scope="module")
 def compared(shop, tmp_path_factory):
-    """MUSE beside fairseq's Transformer."""
+    """MUSE next to fairseq's Transformer."""
     folder = tmp_path_factory.mktemp("compared") / "out"
     words = ["--path", shop.muse, "--against", shop.transformer, "--name", "MUSE <1>", "--against-name", "Transformer"]
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""The files that an analysis leaves: one report without anything from elsewhere, escaped, and numbers beside it."""
+"""The files that an analysis leaves: one report without anything from elsewhere, escaped, and numbers next to it."""
 
 import csv
 import io

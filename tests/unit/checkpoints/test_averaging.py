@@ -365,7 +365,7 @@ def test_output_may_be_written_again_but_not_over_an_input(tmp_path):
 def test_impossible_output_is_refused_before_anything_is_read(tmp_path, monkeypatch):
     (path,) = save_models(tmp_path, [make_model()])
     monkeypatch.setattr(averaging, "average_checkpoints", lambda *args, **kwargs: pytest.fail("read the inputs"))
-    with pytest.raises(FileNotFoundError, match="lies in a folder that does not exist; create it first"):
+    with pytest.raises(FileNotFoundError, match="is in a folder that does not exist; create it first"):
         run_average("--inputs", path, "--output", tmp_path / "absent" / "average.pt")
     with pytest.raises(ValueError, match=r"must name a file, but .* is a folder"):
         run_average("--inputs", path, "--output", tmp_path)

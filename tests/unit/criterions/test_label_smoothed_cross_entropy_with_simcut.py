@@ -170,7 +170,7 @@ def test_words_of_every_second_row_are_cut_with_probability_p(table):
         with cut_tokens(table, p):
             table.encoder.embed_tokens(tokens), table.decoder.embed_tokens(tokens)
             first, second = side.embed_tokens(tokens), side.embed_tokens(tokens)
-        assert (first != second).any()  # drawn anew for every call
+        assert (first != second).any()  # drawn again for every call
         mask = (first == 0).all(-1)
         assert_close(first, whole.masked_fill(mask.unsqueeze(-1), 0.0), atol=0, rtol=0)
         assert not mask[0::2].any()

@@ -352,7 +352,7 @@ def test_raises_error_when_the_task_predicts_something_else(name, wanted):
 def test_raises_error_when_the_task_is_not_one_of_sentences(name):
     sentence = (
         f"--criterion {name} is for tasks that predict {SUBJECTS[name]}, but this one predicts none; use it with "
-        "--task muse_sentence_classification and its kin."
+        "--task muse_sentence_classification or a related one."
     )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         CRITERION_REGISTRY[name](SimpleNamespace(target_dictionary=None))

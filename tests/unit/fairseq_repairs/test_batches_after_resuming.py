@@ -45,7 +45,7 @@ def test_resumed_training_has_the_batches_of_one_that_never_stopped():
     for epoch in (1, 2, 7):
         resumed = make(epoch)
         assert resumed.next_epoch_idx == epoch
-        assert make(epoch, task, dataset) is first  # as fairseq does in a training that goes on
+        assert make(epoch, task, dataset) is first  # as fairseq does in a training that continues
         assert batches(resumed, epoch) == batches(first, epoch)
     assert batches(first, 1) != batches(first, 2)
 

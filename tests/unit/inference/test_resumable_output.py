@@ -1,4 +1,4 @@
-"""An output is whole or not there; a program that died at any step goes on; anything else is refused in a sentence."""
+"""An output is whole or not there; a program that died at any step continues; all else is refused in a sentence."""
 
 import fcntl
 import json
@@ -235,9 +235,9 @@ def test_another_setting_or_input_is_refused_and_restart_begins_anew(source):
     assert worker.numbers == [1]
 
 
-def test_lines_that_were_not_read_yet_may_be_mended(source):
+def test_lines_that_were_not_read_yet_may_be_corrected(source):
     stop(source)
-    source.write_text(source.read_text().replace("line 7", "mended") + "one more\n")
+    source.write_text(source.read_text().replace("line 7", "corrected") + "one more\n")
     worker = Worker()
     assert worker.run(source) == whole(source)
     assert worker.numbers == [7, 8, 9, 10, 11]
@@ -352,7 +352,7 @@ def test_damaged_files_are_named_with_the_way_out(source):
         with pytest.raises(ValueError, match=r"\.json must be as this version of muse_plugin writes it, .*" + way_out):
             Worker().run(source)
     state.unlink()
-    with pytest.raises(FileExistsError, match=r"partial must have out\.txt\.partial\.json beside it, .*" + way_out):
+    with pytest.raises(FileExistsError, match=r"partial must have out\.txt\.partial\.json next to it, .*" + way_out):
         Worker().run(source)
     assert partial.read_bytes() == kept
     assert Worker().run(source, restart=True) == whole(source)

@@ -111,7 +111,7 @@ def test_an_interrupted_translation_goes_on_to_the_same_bytes(model_folder, tmp_
     capsys.readouterr()
     assert translate.run(parse(*words, tmp_path / "out.txt")) == 130
     partial = tmp_path / "out.txt.partial"
-    assert f"10 lines are kept in {partial}; the same command goes on after them." in capsys.readouterr().err
+    assert f"10 lines are kept in {partial}; the same command continues after them." in capsys.readouterr().err
     assert partial.read_bytes() == b"".join((tmp_path / "whole.txt").read_bytes().splitlines(keepends=True)[:10])
     assert translate.run(parse(*words, tmp_path / "out.txt")) == 0
     assert calls == [1, 6, 11, 11, 16]

@@ -1,4 +1,4 @@
-"""``--encoder-attention-bias`` and its kin: what they build, and the sentence for each that cannot be."""
+"""``--encoder-attention-bias`` and related flags: what they build, and the sentence for each that cannot be."""
 
 import pytest
 import torch

@@ -173,7 +173,7 @@ def change_weights(folder, change):
         ),
         (
             lambda s: s.update({"embeddings.word_embeddings.weight": torch.zeros(41, WIDTH)}),
-            "must fit config.json beside it, but embeddings.word_embeddings.weight has the shape (41, 24) instead of "
+            "must fit config.json next to it, but embeddings.word_embeddings.weight has the shape (41, 24) instead of "
             "(40, 24).",
         ),
     ],

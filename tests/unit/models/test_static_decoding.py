@@ -305,4 +305,4 @@ def test_a_graph_that_cannot_be_captured_is_done_without(monkeypatch, caplog):
     assert_same_translations(actual, translate(built("muse"), source))
     assert steps.captured == 0
     (message,) = [record.getMessage() for record in caplog.records if record.name == static_decoding.__name__]
-    assert message.endswith("goes on without: CUDA error: operation not permitted when stream is capturing")
+    assert message.endswith("continues without: CUDA error: operation not permitted when stream is capturing")

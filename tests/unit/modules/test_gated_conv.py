@@ -250,7 +250,7 @@ def test_weight_dropout_drops_taps_in_training_only(make):
 
 
 def test_weight_dropout_drops_normalised_taps_and_scales_the_rest():
-    # Values of one make the result the sum of the kept taps, which the scale keeps at 1 on average.
+    # With values of 1 the result is the sum of the kept taps, which the scale keeps at 1 on average.
     branch = DynamicConv(WIDTH, HEADS, [3, 5], causal=True, weight_dropout=0.5).train()
     torch.nn.init.zeros_(branch.kernel_weight)
     out = run(branch, torch.ones(50, 40, WIDTH))[:, 5:]

@@ -64,7 +64,7 @@ def test_rare_words_unknown_words_and_the_ends_of_long_texts():
 
 
 def test_a_text_of_several_of_gensims_jobs_gives_the_same_vectors_again():
-    """Workers beside each other, which have a job of 10,000 words each, would end in another order every time."""
+    """Workers next to each other, which have a job of 10,000 words each, would end in another order every time."""
     first, second = (train_word_vectors(lambda: make_texts(10_000), 16, SETTINGS) for _ in range(2))
     assert first.running == 80_000
     assert first.words == second.words

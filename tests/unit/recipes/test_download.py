@@ -100,7 +100,8 @@ def test_where_no_mirror_answers_the_sentence_says_how_to_go_on(tmp_path, server
     done = run_tool(write_manifest(tmp_path, server, path="/gone.tgz"), folder)
     assert done.returncode == 2
     assert (
-        "corpus.tgz could not be downloaded; run again to go on where it broke off, or put the file into" in done.stderr
+        "corpus.tgz could not be downloaded; run again to continue where it broke off, or put the file into"
+        in done.stderr
     )
 
 

@@ -69,10 +69,10 @@ def test_numbers_are_those_of_fairseqs_search(name, folders, inspectors):
         assert [token["text"] for token in shown["tokens"]] == [task.target_dictionary[t] for t in found["tokens"]]
         assert_close(shown["score"], found["score"], atol=1e-4, why="folded products sum in another order")
         scores = [token["score"] for token in shown["tokens"]]
-        assert_close(scores, found["positional_scores"].tolist(), atol=1e-4, why="likewise")
+        assert_close(scores, found["positional_scores"].tolist(), atol=1e-4, why="the same")
         last = shown["attention"][-1]
         # fairseq keeps attention of the last layer, a column for each token written.
-        assert_close(last["weights"], found["attention"].t().tolist(), atol=1e-4, why="likewise")
+        assert_close(last["weights"], found["attention"].t().tolist(), atol=1e-4, why="the same")
 
 
 @pytest.mark.parametrize("name", KINDS)

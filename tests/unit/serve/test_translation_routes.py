@@ -193,7 +193,7 @@ def test_a_key_is_asked_for():
 
 @pytest.fixture
 def blocked():
-    """A server whose model waits until it is allowed to go on; the event, and what was translated."""
+    """A server whose model waits until it is allowed to continue; the event, and what was translated."""
     may_go, seen = threading.Event(), []
 
     def wait(sentences):

@@ -384,7 +384,7 @@ def test_raises_error_when_a_label_was_not_in_the_training_data(single):
     path = single / "label" / "valid"
     with raises(
         f"every label must be in label/dict.txt, made from the training data, but 1 lines of {path} hold another one, "
-        "the first is line 2; correct the file, or prepare the data anew."
+        "the first is line 2; correct the file, or prepare the data again."
     ):
         classify(single).load_dataset("valid")
 
@@ -394,7 +394,7 @@ def test_raises_error_when_a_tag_was_not_in_the_training_data(tagged):
     with raises(
         f"every label must be in label/dict.txt, made from the training data, but 1 lines of "
         f"{tagged / 'label' / 'train'} hold another one, the first is line 3; correct the file, or prepare the data "
-        "anew."
+        "again."
     ):
         tag(tagged).load_dataset("train")
 
