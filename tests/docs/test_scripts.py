@@ -243,6 +243,10 @@ def check_fairseq(program, words):
 
 
 def check_text(text, place):
+    for name, words in re.findall(
+        r"^(\w+)=\((.*?)\)$", text, flags=re.MULTILINE | re.DOTALL
+    ):  # arrays, in their places
+        text = text.replace(f"{name}=({words})", "").replace(f'"${{{name}[@]}}"', words.replace("\n", " "))
     count = 0
     for words in split_commands(text):
         try:
