@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.helpers import REPOSITORY
 
 
 def make(folder, name, bleu, **settings):
@@ -127,3 +128,16 @@ def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, ta
     with pytest.raises(SystemExit):
         run(*files, "--keep", tmp_path / "runs.json")
     assert "--keep must end with .jsonl, but is" in capsys.readouterr().err
+
+
+def test_results_of_multi30k_are_those_of_its_kept_runs(tabulate):
+    folder = REPOSITORY / "examples" / "multi30k"
+    text = (folder / "RESULTS.md").read_text(encoding="utf-8")
+    runs = {}
+    for result in tabulate.read_results(folder / "runs.jsonl"):
+        score = result.record["scores"]["tokenized_bleu"]["mean"]
+        runs.setdefault((result.group, result.seed), []).append(f"{score:.2f}")
+    assert len(runs) >= 3
+    for scores in runs.values():
+        assert len(scores) == 3
+        assert " | ".join(scores) in text or " / ".join(scores) in text
