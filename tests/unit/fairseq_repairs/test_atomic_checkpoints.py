@@ -83,8 +83,8 @@ def test_full_disk_leaves_the_earlier_file_and_is_named_in_one_sentence(room, tm
     (tmp_path / "checkpoint1.pt").write_bytes(b"new" * 50000)
     sentence = (
         r"the checkpoint \S+checkpoint_last.pt could not be written: No space left on device\. Earlier checkpoints are "
-        r"as they were; make room in \S+, where [\d,]+ MiB are free, then start the same command again: training goes "
-        r"on from the last checkpoint\."
+        r"as they were; make room in \S+, where [\d,]+ MiB are free, then start the same command again: training "
+        r"continues from the last checkpoint\."
     )
     for write in (
         lambda: checkpoint_utils.torch_persistent_save(STATE, str(path)),
