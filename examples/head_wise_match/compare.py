@@ -173,10 +173,8 @@ def main() -> int:
         return 2
     if args.output is None:
         print(report, end="")
-        return 0
-    part = args.output.with_name(args.output.name + ".part")
-    part.write_text(report, encoding="utf-8")
-    part.replace(args.output)
+    else:
+        tabulate.write(args.output, report)
     return 0
 
 

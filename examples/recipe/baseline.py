@@ -69,13 +69,13 @@ def run(args: argparse.Namespace) -> None:
         ValueError: if the data are of another kind than the model, or have no validation split.
     """
     _, record = load_text_settings(args.data)
-    if record.numbers or record.tags != (args.kind == "crf"):
-        have = "numbers" if record.numbers else "a tag for each word" if record.tags else "a label for each text"
+    tags = record.tags
+    if record.numbers or tags != (args.kind == "crf"):
+        have = "numbers" if record.numbers else "a tag for each word" if tags else "a label for each text"
         raise ValueError(f"BASELINE=crf is for tags and BASELINE=linear for labels, but {args.data} has {have}.")
     if "valid" not in record.splits:
         raise ValueError(f"a floor chooses its settings on the split valid, but {args.data} has none; prepare one.")
-    splits = {name: read_split(args.data, name, record.tags, args.max_words) for name in record.splits}
-    tags = record.tags
+    splits = {name: read_split(args.data, name, tags, args.max_words) for name in record.splits}
     best, best_score, best_answers = "", -1.0, {}
     for name, answer in (iterate_crfs if tags else iterate_linear)(splits["train"]):
         score = measure(answer(splits["valid"].texts), splits["valid"].targets, tags)

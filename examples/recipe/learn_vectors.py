@@ -97,10 +97,11 @@ def read_texts(folder: Path, split: str) -> Iterator[list[str]]:
     """The words of each text of a split, before any of them became unknown."""
     text, record = load_text_settings(folder)
     given: Any = record.arguments
-    names = ["train", *(["valid"] if given["valid"] else []), *(f"test{i or ''}" for i in range(len(given["test"])))]
-    if split not in names:  # a part of the training file, which was read with it
+    files = {"train": given["train"], "valid": given["valid"]}
+    files |= {f"test{i or ''}": file for i, file in enumerate(given["test"])}
+    if not files.get(split):  # a part of the training file, which was read with it
         return
-    path = Path([given["train"], *([given["valid"]] if given["valid"] else []), *given["test"]][names.index(split)])
+    path = Path(files[split])
     if not path.is_file():
         raise FileNotFoundError(
             f"the words of {folder} are learned from the file that it was made of, but {path} does not exist; prepare "
