@@ -4,12 +4,14 @@ Each process sends a fingerprint of what it has to the others, when it has built
 training data, and compares what comes back with its own.
 """
 
+import atexit
 import hashlib
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from fairseq.data import Dictionary
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
@@ -88,9 +90,18 @@ def _compare(trainer: Trainer, mine: Iterator[tuple[str, Fingerprint]]) -> None:
     try:
         check_equal(gathered)
     except ValueError:  # in every process, as all of them have gathered the same
-        # A thread that still runs when the interpreter ends may abort it, and the exit code would not be 1.
-        torch.distributed.destroy_process_group()
+        atexit.register(_end)
         raise
+
+
+def _end() -> None:
+    """Ends the process with exit code 1, without ending the interpreter.
+
+    A thread of the process group that needs the interpreter while it ends aborts the process instead.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _apply() -> None:
