@@ -4,8 +4,9 @@
     python examples/benchmark/serving.py --path exported --text test.de --clients 32 --rounds 1 --requests 20000
 
 Each line of the text is a request. The rounds of all numbers of clients and of translation without a server take turns,
-so that a busy moment slows all of them; numbers are medians of the rounds. The server is a process of its own. Both
-have the same number of threads, OMP_NUM_THREADS (default: 1).
+so that a busy moment slows all of them; numbers are medians of the rounds. Without a server, all lines are translated
+in one call, and in groups of as many lines as there are clients: no server that waits for its clients is faster than
+these. The server is a process of its own. Both have the same number of threads, OMP_NUM_THREADS (default: 1).
 """
 
 import argparse
@@ -99,6 +100,16 @@ class Server:
         self.process.wait()
 
 
+def translate_in_groups(model, lines, size):
+    """Translates groups of so many lines in turn; returns lines per second, and the seconds of each group."""
+    seconds = []
+    for first in range(0, len(lines), size):
+        start = time.perf_counter()
+        model.translate(lines[first : first + size])
+        seconds.append(time.perf_counter() - start)
+    return len(lines) / sum(seconds), seconds
+
+
 def main():
     args = parse_arguments()
     text = args.text.read_text(encoding="utf-8").splitlines()
@@ -107,6 +118,7 @@ def main():
     model = load_model(cli.build_parser("serve").parse_args(flags))
     server = Server(flags)
     rows = {clients: [] for clients in args.clients}
+    grouped = {clients: [] for clients in args.clients}
     offline, alone = [], []
     load = [os.getloadavg()[0]]
     try:
@@ -114,11 +126,9 @@ def main():
             start = time.perf_counter()
             expected = model.translate(lines)
             offline.append(len(lines) / (time.perf_counter() - start))
-            for line in lines[:50]:
-                start = time.perf_counter()
-                model.translate([line])
-                alone.append(time.perf_counter() - start)
+            alone += translate_in_groups(model, lines[:50], 1)[1]
             for clients in args.clients:
+                grouped[clients].append(translate_in_groups(model, lines, clients)[0])
                 results, seconds, total = server.drive(lines, clients)
                 if results.count(None):
                     sys.exit(f"{results.count(None)} of {len(lines)} requests were not answered.")
@@ -129,16 +139,21 @@ def main():
         server.end()
     best = statistics.median(offline)
     print(f"without a server: {best:.1f} sentences/s, {1000 * statistics.median(alone):.0f} ms for one alone")
-    print("| clients | sentences/s | of those without a server | median ms | p95 ms | the same translations |")
-    print("|--:|--:|--:|--:|--:|--:|")
+    print("| clients | sentences/s | of all in one call | of groups | median ms | p95 ms | the same translations |")
+    print("|--:|--:|--:|--:|--:|--:|--:|")
     numbers = []
     for clients, rounds in rows.items():
         speed = statistics.median(row[0] for row in rounds)
-        ratio = statistics.median(row[0] / base for row, base in zip(rounds, offline, strict=True))
+        ratio, of_groups = (
+            statistics.median(row[0] / base for row, base in zip(rounds, bases, strict=True))
+            for bases in (offline, grouped[clients])
+        )
         middle, late = (1000 * statistics.median(row[1][i] for row in rounds) for i in (9, 18))
         same = min(row[2] for row in rounds)
-        numbers.append({"clients": clients, "speed": speed, "ratio": ratio, "p50": middle, "p95": late, "same": same})
-        print(f"| {clients} | {speed:.1f} | {ratio:.0%} | {middle:.0f} | {late:.0f} | {same} of {len(lines)} |")
+        numbers.append({"clients": clients, "speed": speed, "ratio": ratio, "of_groups": of_groups})
+        numbers[-1] |= {"p50": middle, "p95": late, "same": same}
+        shares = f"{ratio:.0%} | {of_groups:.0%}"
+        print(f"| {clients} | {speed:.1f} | {shares} | {middle:.0f} | {late:.0f} | {same} of {len(lines)} |")
     shown = [*server.memory[:: -(-len(server.memory) // 10)], server.memory[-1]]
     print("resident memory of the server, MiB:", ", ".join(f"{mib} after {answers:,}" for answers, mib in shown))
     print(f"load of the machine, before and after each round: {', '.join(f'{one:.1f}' for one in load)}")

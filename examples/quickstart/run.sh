@@ -146,7 +146,7 @@ binarise() {
 train() { # the log goes to train.log, its lines on progress also to the screen
   local command=(fairseq-train "$run_dir/bin" --user-dir "$root/muse_plugin" --arch "$(value arch)"
     --source-lang de --target-lang en --share-all-embeddings
-    --dropout "$(value dropout)" --weight-dropout "$(value dropout)" --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --dropout "$(value dropout)" --weight-dropout "$(value dropout)" --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
     --lr "$(value lr)" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
     --total-num-update "$(value updates)" --max-update "$(value updates)" --max-tokens "$(value max_tokens)"

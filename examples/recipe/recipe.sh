@@ -168,7 +168,7 @@ choose_row() {
   if [[ "$trial" == 1 && ${#row_flags[@]} != 0 ]]; then trial_flags+=(--encoder-layers 4 --decoder-layers 4); fi
 }
 
-find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's commands
+find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's commands; on a CPU, computes label smoothing fused
   local seen=0
   if [[ "${NUM_GPUS:-}" != 0 ]]; then seen=$(python -c 'import torch; print(torch.cuda.device_count())'); fi
   num_gpus=${NUM_GPUS:-$seen}
@@ -177,6 +177,10 @@ find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's comm
   if ((num_gpus == 0)); then
     ((num_nodes == 1)) || fail "NUM_NODES=$num_nodes needs GPUs, but there is none here; set NUM_GPUS to those of each node."
     device_flags=(--cpu)
+    # The same loss, sooner (docs/speed.md). fairseq's lightconv lacks the output layer that it reads.
+    if [[ "${criterion[1]:-}" == label_smoothed_cross_entropy && "$model" != dynamicconv ]]; then
+      criterion[1]=fused_label_smoothed_cross_entropy
+    fi
   else
     device_flags=(--fp16)
     # fairseq uses every GPU it sees; an explicit list of the first ones limits it.

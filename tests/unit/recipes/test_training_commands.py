@@ -42,6 +42,14 @@ def test_every_command_is_one_that_fairseq_accepts(tmp_path, recipe, model):
     assert args.seed == 1
 
 
+@pytest.mark.parametrize(("model", "fused"), [("muse", True), ("transformer", True), ("dynamicconv", False)])
+def test_on_a_cpu_label_smoothing_is_fused(tmp_path, model, fused):
+    args = read_settings(tmp_path, "multi30k", MODEL=model, PROFILE="cpu", NUM_GPUS="0")
+    assert args.criterion == "fused_" * fused + "label_smoothed_cross_entropy"
+    assert args.label_smoothing == 0.1
+    assert args.cpu
+
+
 @pytest.mark.parametrize("model", ["muse", "transformer"])
 @pytest.mark.parametrize("recipe", [name for name in RECIPES if not name.startswith("iwslt")])
 def test_embeddings_are_shared_unless_subwords_are_separate(tmp_path, recipe, model):
