@@ -33,7 +33,7 @@ FLOORS = {
     "results": floor("files", "torch matplotlib"),
     "ops": floor("", "torch numpy triton"),
     "modules": floor("ops", "torch numpy torchcrf"),
-    "contracts": floor("", "fairseq"),
+    "contracts": floor("", "fairseq seqeval"),
     "pretrained": floor("files modules"),
     "models": floor("contracts modules ops pretrained"),
     "tasks": floor("contracts text"),
@@ -43,7 +43,7 @@ FLOORS = {
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
     "inference": floor(f"files text checkpoints tasks {BELOW}"),
     "matching": floor(f"files text results checkpoints inference {BELOW}"),
-    "evaluation": floor(f"files text results {BELOW}"),
+    "evaluation": floor(f"contracts files text results {BELOW}"),
     # Its run.py is copied out of the package: test_runner.py holds what that may import.
     "exporting": floor("files text checkpoints inference models modules"),
     "benchmark": floor(f"fairseq_stand_ins files results criterions exporting {BELOW}"),
