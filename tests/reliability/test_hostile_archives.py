@@ -361,5 +361,5 @@ def test_a_table_of_hostile_results_gives_one_sentence(tmp_path, content):
     with pytest.raises(
         ValueError, match=r"a\.json must be written by 'muse-plugin evaluate --output', but is not"
     ) as fault:
-        load("tabulate").read_results(tmp_path / "a.json")
+        load("results_table").read_results(tmp_path / "a.json")
     assert len(str(fault.value)) < 500
