@@ -19,7 +19,7 @@ REFERENCE = "muse"
 
 
 class Row(NamedTuple):
-    """A line of ``rows.tsv``; all as it stands there."""
+    """A line of ``rows.tsv``; all as it is there."""
 
     row: str
     tables: str

@@ -193,7 +193,7 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
     columns = {tuple((b["label"], b["num_sentences"]) for b in one["buckets"]) for one in every}
     if len(columns) > 1:
         raise ValueError(
-            f"scores by length of {test} must be of the same lengths to stand in one table, but got "
+            f"scores by length of {test} must be of the same lengths to be in one table, but got "
             f"{' and '.join(sorted(', '.join(label for label, _ in one) for one in columns))}; evaluate again alike."
         )
     names = [f"{label} ({count:,})" for label, count in columns.pop()]

@@ -132,7 +132,7 @@ def score_ranking(probabilities: Sequence[float], right: Sequence[bool], groups:
     Args:
         probabilities: of being right, one per answer.
         right: whether the answer is.
-        groups: what the answers to one question have in common; they need not stand together.
+        groups: what the answers to one question have in common; they need not be together.
 
     Returns:
         "scores": ``map`` (the mean over groups of average precision) and ``mrr`` (of 1 / rank of the first right

@@ -183,7 +183,7 @@ def lock_zip(flag, method):
 
 
 def misplace_zip():
-    """A zip file whose last record says that its directory lies 50 bytes further on, so its member before byte 0."""
+    """A zip file whose last record says that its directory is 50 bytes further on, so its member before byte 0."""
     content = bytearray(lock_zip(0, 0))
     content[content.index(b"PK\5\6") + 16] += 50
     return bytes(content)

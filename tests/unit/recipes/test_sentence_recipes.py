@@ -297,12 +297,12 @@ def test_a_tree_gives_its_phrases_with_their_labels(phrases):
     ("line", "sentence"),
     [
         ("(3 (2 It) (4 (2 works)", "brackets must match"),
-        ("(3 (2 It)))", "')' stands outside of the tree"),
+        ("(3 (2 It)))", "')' is outside of the tree"),
         ("(3 a) (2 b)", "there is more than one tree"),
         ("(3 (2 It) ())", "a label from 0 to 4 must follow every opening bracket"),
         ("(7 x)", "a label from 0 to 4 must follow every opening bracket"),
         ("(3 (2))", "a phrase has no words"),
-        ("word", "'word' stands outside of the tree"),
+        ("word", "'word' is outside of the tree"),
     ],
 )
 def test_a_broken_tree_is_named_with_its_line(phrases, tmp_path, line, sentence):

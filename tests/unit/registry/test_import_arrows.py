@@ -65,7 +65,7 @@ FORBIDDEN_STANDARD = {"ops": {"argparse"}, "modules": {"argparse"}}
 def find_imports(path: Path, package: str) -> list[tuple[int, str]]:
     """Returns (line, dotted name) of every import of a file, also those within functions and by literal name.
 
-    ``package`` is the dotted name of the package that the file lies in, against which relative imports count.
+    ``package`` is the dotted name of the package that the file is in, against which relative imports count.
     """
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
