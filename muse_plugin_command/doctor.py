@@ -426,7 +426,7 @@ def _read_numbers(version: str) -> tuple[int, ...]:
 
 
 def _quote(path: Path) -> str:
-    """Writes a path the way a shell reads it, short when it lies below the current folder."""
+    """Writes a path the way a shell reads it, short when it is below the current folder."""
     try:
         text = str(path.relative_to(os.getcwd()))
     except (ValueError, OSError):

@@ -25,7 +25,7 @@ def check_apart(output: Optional[Path], *inputs: Optional[Path]) -> None:
         *inputs: files and folders to read; None for none.
 
     Raises:
-        ValueError: if the output is one of the files, or lies in one of the folders.
+        ValueError: if the output is one of the files, or is in one of the folders.
     """
     if output is None or not output.is_file():
         return
@@ -37,7 +37,7 @@ def check_apart(output: Optional[Path], *inputs: Optional[Path]) -> None:
         else:
             is_read = output.samefile(path)
         if is_read:
-            what = f"lies in {path}, which is read" if path.is_dir() else "is read too"
+            what = f"is in {path}, which is read" if path.is_dir() else "is read too"
             raise ValueError(f"--output must not replace what is read, but {output} {what}; name another file.")
 
 
@@ -96,5 +96,5 @@ def check_target_folder(path: Path, flag: str) -> None:
 def _check_parent(path: Path, flag: str) -> None:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
-            f"{flag} must lie in an existing folder, but {path.absolute().parent} does not exist; make it first."
+            f"{flag} must be in an existing folder, but {path.absolute().parent} does not exist; make it first."
         )

@@ -24,8 +24,8 @@ class Edit(NamedTuple):
 
     Attributes:
         file: below fairseq/modules.
-        old: what is replaced wherever it stands.
-        new: what stands there then.
+        old: what is replaced wherever it occurs.
+        new: what replaces it.
     """
 
     file: str

@@ -1,7 +1,7 @@
 """Runs the steps of a GPU run, each a process of its own that may fail or be stopped alone; see gpu.sh and docs/gpu.md.
 
 A step that is done is not run again. What stops one is its limit, that of its part, or that of the whole run; its
-processes are then ended together. States lie in RESULTS/gpu, one JSON a step; measured numbers in RESULTS/cuda-*.json.
+processes are then ended together. States are in RESULTS/gpu, one JSON a step; measured numbers in RESULTS/cuda-*.json.
 """
 
 import argparse

@@ -6,7 +6,7 @@
 #   TRIAL=1 bash examples/benchmark/run.sh  one small case of each kind, to see that everything works: a minute
 #
 # Every number goes into $RESULTS_DIR/<device>-<name>.json (default: the folder of this script); results of both devices
-# lie side by side, and BENCHMARKS.md ($OUTPUT) shows all that is there. A trial writes both into runs/benchmark-trial.
+# are kept side by side, and BENCHMARKS.md ($OUTPUT) shows all that is there. A trial writes both into runs/benchmark-trial.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)

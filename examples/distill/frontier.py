@@ -32,6 +32,7 @@ from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
 
 BEAMS = (5, 1)
+HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
 MAX_LENGTH = (1.5, 30)  # times the tokens of the source, and so many more
 # Tokens of a batch of sentences, to those of their translations.
 Search = Callable[[Sequence[Sequence[str]]], list[list[str]]]
@@ -60,7 +61,7 @@ def load_systems(name: str, folder: Path) -> Iterator[tuple[System, Search]]:
         model, task = build_model(checkpoint, state, settings, folder)
         model.eval()
         sides = [(pipeline.source_lang, task.source_dictionary), (pipeline.target_lang, task.target_dictionary)]
-        if not isinstance(model, MuseModel) and importlib.util.find_spec("ctranslate2") is not None:
+        if not isinstance(model, MuseModel) and HAS_CTRANSLATE2:
             for beam, search in zip(BEAMS, _load_ctranslate2(model, sides, form == "int8"), strict=True):
                 yield System(name, f"CTranslate2, {form}", beam), search
         if form == "float32" or isinstance(model, MuseModel):
@@ -219,7 +220,7 @@ def main() -> int:
     source, references = source[: args.sentences], references[: args.sentences]
     torch.set_num_threads(1)
     logging.disable(logging.INFO)  # the size of each dictionary, the fonts of the figure
-    if importlib.util.find_spec("ctranslate2") is None:
+    if not HAS_CTRANSLATE2:
         sys.stderr.write("CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it.\n")
     folders = {name: Path(folder) for name, _, folder in (one.partition("=") for one in args.models)}
     systems = {system: search for name, folder in folders.items() for system, search in load_systems(name, folder)}

@@ -1,7 +1,7 @@
 """Documents in one form: ``python documents.py FORM FILE --output OUT`` writes a label, a tab and a text per line.
 
 Forms: r8 and news (tables with a header), imdb (label, rating, number and text between tabs), imdb-archive-train and
-imdb-archive-test (aclImdb_v1.tar.gz itself). FILE may lie there as FILE.gz. ``<br />`` and tabs become spaces.
+imdb-archive-test (aclImdb_v1.tar.gz itself). FILE may be there as FILE.gz. ``<br />`` and tabs become spaces.
 """
 
 import argparse

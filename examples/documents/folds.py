@@ -1,7 +1,7 @@
 """Folds for cross-validation: ``python folds.py FILE... --folds 3 --seed 1 --output DIR``.
 
 Writes DIR/fold<k>/text/train.txt and valid.txt: fold k validates on one part of the lines and trains on the others.
-Every part has its share of each class (what stands before the first tab), and every line is in one part. The same seed
+Every part has its share of each class (the text before the first tab), and every line is in one part. The same seed
 gives the same parts.
 """
 

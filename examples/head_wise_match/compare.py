@@ -6,12 +6,14 @@ sets and their measures are columns. Below it is what held for the runs.
 """
 
 import argparse
-import importlib.util
 import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
-from types import ModuleType
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import results_table
 
 SYSTEM = ("encoder", "match", "aggregation", "levels", "hierarchy")
 SHOWN = {"accuracy": "accuracy", "f1": "F1", "map": "MAP", "mrr": "MRR"}
@@ -27,18 +29,6 @@ HIERARCHIES = {"1": "heads, then layers", "0": "all at once"}
 ORDER = (("cosine", "bilinear", "classic", "element"), ("concat", "max"), ("last", "all"))
 
 
-def _load_tabulate() -> ModuleType:
-    # By its path: a well-known package has the same name.
-    path = Path(__file__).resolve().parent.parent / "recipe" / "tabulate.py"
-    spec = importlib.util.spec_from_file_location("recipe_tabulate", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tabulate = _load_tabulate()
 System = tuple[str, ...]  # the values of SYSTEM
 
 
@@ -50,7 +40,7 @@ def read_results(paths: list[Path]) -> dict[System, list]:
             it: of one encoder all but the system and the seed must be the same, of different ones the data set.
     """
     found: dict[System, list] = defaultdict(list)
-    for path, result in [(file, result) for file in paths for result in tabulate.read_results(file)]:
+    for path, result in [(file, result) for file in paths for result in results_table.read_results(file)]:
         settings = dict(result.group)
         missing = [name for name in (*SYSTEM, "data_dataset") if name not in settings]
         if missing:
@@ -112,7 +102,7 @@ def read_published(path: Path) -> dict[tuple[str, ...], float]:
     return published
 
 
-def is_changed(result: tabulate.Result) -> bool:
+def is_changed(result: results_table.Result) -> bool:
     """Whether a run is a trial or had arguments of its own, so that the paper's number says nothing about it."""
     settings = dict(result.group)
     return settings.get("data_trial", "0") != "0" or bool(settings.get("flags"))
@@ -137,7 +127,7 @@ def make_report(found: dict[System, list], published: dict[tuple[str, ...], floa
         cells.append(", ".join(seeds))
         for test in tests:
             measured = [result for result in rows if result.test_set == test]
-            cells += [tabulate.format_scores(measured, score) for score in scores]
+            cells += [results_table.format_scores(measured, score) for score in scores]
         if "paper" in header:
             cells.append("" if value is None else f"{value:.1f}")
         seconds = {result.seed: result.record["settings"].get("seconds_train") for result in rows}
@@ -147,7 +137,7 @@ def make_report(found: dict[System, list], published: dict[tuple[str, ...], floa
     text = "\n".join(lines) + f"\n\n{dataset}, in percent; ± is the deviation over seeds."
     if "paper" in header:
         text += " Paper: Wang et al., AAAI 2020, Table 4, BERT-large, a rate chosen from three, one run each."
-    return f"{text}\n\n{describe_settings(found)}\n{tabulate.describe_conditions(results)}\n"
+    return f"{text}\n\n{describe_settings(found)}\n{results_table.describe_conditions(results)}\n"
 
 
 def describe_settings(found: dict[System, list]) -> str:
@@ -174,7 +164,7 @@ def main() -> int:
     if args.output is None:
         print(report, end="")
     else:
-        tabulate.write(args.output, report)
+        results_table.write(args.output, report)
     return 0
 
 

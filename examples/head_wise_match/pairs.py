@@ -17,7 +17,7 @@ SQUAD_HELD_OUT = 20  # of the articles of a training file, every 20th is for val
 
 
 class Pair(NamedTuple):
-    """A pair as the source has it, and where it stands there."""
+    """A pair as the source has it, and where it is found there."""
 
     place: str
     label: str

@@ -262,7 +262,7 @@ def main():
     args = parse_arguments()
     for path in (args.json, args.markdown):
         if path is not None and not path.absolute().parent.is_dir():
-            raise SystemExit(f"results must lie in a folder that exists, but got {path}; make the folder first.")
+            raise SystemExit(f"results must be in a folder that exists, but got {path}; make the folder first.")
     lines = [f"| {' | '.join(COLUMNS)} |", "|---|---|" + "--:|" * (len(COLUMNS) - 2)]
     print("\n".join(lines), flush=True)
     results = []

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from muse_plugin.evaluation.recorded_settings import collect_settings
+from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.results.run_record import describe_run
 
 ERROR = re.compile(r"valid on '(\w+)' subset .*?\| mse ([0-9.eE+-]+)")
@@ -49,9 +50,8 @@ def main() -> int:
         "settings": settings,
         **describe_run(),
     }
-    part = args.output.with_name(args.output.name + ".part")
-    part.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(args.output)
+    with open_atomically(args.output) as file:
+        file.write((json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
     print(f"{settings['model']}, K = {settings['terms']}, seed {settings['seed']}: mse {scores['mse']:.4f}")
     return 0
 

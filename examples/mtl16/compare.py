@@ -10,19 +10,15 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple, Optional
 
 from scipy import stats
 
-# By its file: a package of that name may be installed.
-_SPEC = spec_from_file_location("recipe_tabulate", Path(__file__).parents[1] / "recipe" / "tabulate.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-tabulate = module_from_spec(_SPEC)
-_SPEC.loader.exec_module(tabulate)
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import results_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = ("model", "seed", "train_command", "test_set", "data_domain", "data_test")
@@ -64,7 +60,7 @@ def read_runs(path: Path) -> list[Run]:
     Raises:
         ValueError: if it is none of this recipe.
     """
-    return tabulate.read_records(path, "examples/mtl16/evaluate.sh", parse_run)
+    return results_table.read_records(path, "examples/mtl16/evaluate.sh", parse_run)
 
 
 def parse_run(record: dict[str, Any]) -> Run:
@@ -250,11 +246,11 @@ def main() -> int:
         print(f"compare: error: {error}", file=sys.stderr)
         return 2
     if args.keep is not None:
-        tabulate.write(args.keep, "".join(tabulate.format_record(run.record) for run in runs))
+        results_table.write(args.keep, "".join(results_table.format_record(run.record) for run in runs))
     if args.output is None:
         print(text, end="")
     else:
-        tabulate.write(args.output, text)
+        results_table.write(args.output, text)
     return 0
 
 

@@ -1,6 +1,6 @@
 """One domain of MTL-16 as UTF-8: ``python split_domain.py --train FILE [--test FILE | --hold-out 400] --output DIR``.
 
-Some lines of the source are ISO 8859-1, the others UTF-8. Says how many training texts stand in the test set, too, word
+Some lines of the source are ISO 8859-1, the others UTF-8. Says how many training texts are in the test set, too, word
 for word. Writes DIR/train.txt and DIR/test.txt.
 """
 

@@ -19,4 +19,4 @@ evaluate() {
 results=()
 for_each_run evaluate "$@"
 printf '\n'
-python "$recipe_tools/tabulate.py" "${results[@]}" | sed -n '/^|/p'
+python "$recipe_tools/results_table.py" "${results[@]}" | sed -n '/^|/p'

@@ -9,7 +9,7 @@
 # scored, and ten of them shown. A GPU is used when there is one.
 #
 # Hardware: 2 CPU cores and 1 GB of memory are enough. Six minutes after set-up if the cores do nothing else.
-# Score to expect: BLEU 49 to 58 (measured 53.4 and 53.8, see README.md); the exit code is 1 if it lies outside.
+# Score to expect: BLEU 49 to 58 (measured 53.4 and 53.8, see README.md); the exit code is 1 if it is outside.
 # Safe to run again: finished steps are skipped, an interrupted training continues from its last checkpoint.
 #
 #   RUN_DIR=...     where everything is written (default: runs/quickstart in the repository)

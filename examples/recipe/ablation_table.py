@@ -1,31 +1,25 @@
 """Puts the scores of rows next to the published ones: ``python ablation_table.py muse=RUN muse=RUN2 no_ffn=RUN3``.
 
-Called by ablation.sh. In place of ROW=RUN, a file of ``tabulate.py --keep`` gives all of its runs that have a row. A
-row of the table is a row of ``rows.tsv``, with mean and deviation over its runs, and the difference to MUSE, published
-and measured.
+Called by ablation.sh. In place of ROW=RUN, a file of ``results_table.py --keep`` gives all of its runs that have a
+row. A row of the table is a row of ``rows.tsv``, with mean and deviation over its runs, and the difference to MUSE,
+published and measured.
 """
 
 import argparse
 import sys
 from collections import defaultdict
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-# By its file: a package of that name may be installed.
-_SPEC = spec_from_file_location("recipe_tabulate", Path(__file__).with_name("tabulate.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-tabulate = module_from_spec(_SPEC)
-_SPEC.loader.exec_module(tabulate)
+import results_table
 
 ROWS = Path(__file__).with_name("rows.tsv")
 REFERENCE = "muse"
 
 
 class Row(NamedTuple):
-    """A line of ``rows.tsv``; all as it stands there."""
+    """A line of ``rows.tsv``; all as it is there."""
 
     row: str
     tables: str
@@ -53,7 +47,7 @@ def read_rows(path: Path = ROWS) -> dict[str, Row]:
 
 
 def read_runs(runs: list[str]) -> dict[str, list[Any]]:
-    """The results of ROW=FOLDER and of files of ``tabulate.py --keep``, each as ``tabulate.Result``, by row, in order.
+    """The results, each a ``results_table.Result``, of ROW=FOLDER and of files of ``--keep``, by row, in order.
 
     Raises:
         ValueError: if a folder has no results or they cannot be read.
@@ -61,14 +55,14 @@ def read_runs(runs: list[str]) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = defaultdict(list)
     for name, sign, folder in (run.partition("=") for run in runs):
         if not sign:
-            for result in tabulate.read_results(Path(name)):
+            for result in results_table.read_results(Path(name)):
                 if "row" in dict(result.group):
                     found[dict(result.group)["row"]].append(result)
             continue
         paths = sorted(Path(folder).glob("results/*.json")) or [*Path(folder).glob("results.json")]
         if not paths:
             raise ValueError(f"a run must have results.json or results/*.json, but {folder} has none; run evaluate.sh.")
-        found[name] += [result for path in paths for result in tabulate.read_results(path)]
+        found[name] += [result for path in paths for result in results_table.read_results(path)]
     return found
 
 
@@ -99,7 +93,9 @@ def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str)
             own = _differ(mean(values), mean(base) if base and name != REFERENCE else None, 2) if values else ""
             changed = recipe == "iwslt14_de_en" and any(r.published is None for r in several if r.test_set == test)
             others = others or changed
-            cells.append((tabulate.format_values(values, "tokenized_bleu") if values else "") + own + " *" * changed)
+            cells.append(
+                (results_table.format_values(values, "tokenized_bleu") if values else "") + own + " *" * changed
+            )
         seeds = ", ".join(sorted({result.seed for result in several}))
         lines.append("| " + " | ".join([*cells, seeds]) + " |")
     lines += ["", "Tokenised BLEU, mean and deviation over seeds; in brackets the difference to MUSE."]
@@ -125,7 +121,7 @@ def main() -> int:
         return 2
     print(table, end="")
     if args.output is not None:
-        tabulate.write(args.output, table)
+        results_table.write(args.output, table)
     return 0
 
 

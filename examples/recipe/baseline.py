@@ -18,14 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
-
-from muse_plugin.evaluation.label_scores import score_entities, score_labels  # noqa: E402
-from muse_plugin.files.atomic_files import open_atomically  # noqa: E402
-from muse_plugin.tasks.sentence_classification import MuseSentenceClassificationTask, SentenceClassificationConfig  # noqa: E402
-from muse_plugin.tasks.sequence_tagging import MuseSequenceTaggingTask, SequenceTaggingConfig  # noqa: E402
-from muse_plugin.text.bio_tags import is_bio_tag  # noqa: E402
-from muse_plugin.text.text_settings import load_text_settings  # noqa: E402
+from muse_plugin.evaluation.label_scores import score_entities, score_labels
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.tasks.sentence_classification import MuseSentenceClassificationTask, SentenceClassificationConfig
+from muse_plugin.tasks.sequence_tagging import MuseSequenceTaggingTask, SequenceTaggingConfig
+from muse_plugin.text.bio_tags import is_bio_tag
+from muse_plugin.text.text_settings import load_text_settings
 
 Words = list[str]
 CRF_GRID = ({"c1": 0.1, "c2": 0.01}, {"c1": 0.01, "c2": 0.1}, {"c1": 0.5, "c2": 0.01})

@@ -323,10 +323,10 @@ def choose_set(english: str, share: float) -> str:
 
 
 def run_split_tatoeba(args: argparse.Namespace) -> None:
-    """Splits pairs so that no sentence, German or English, stands in two sets.
+    """Splits pairs so that no sentence, German or English, is in two sets.
 
     The English sentence chooses the set. Of its pairs, validation and test take the first, so that a test sentence has
-    one reference. A pair whose German sentence also stands in the test set, or for training in either, is dropped.
+    one reference. A pair whose German sentence is also in the test set, or for training in either, is dropped.
     """
     parts: dict[str, list[tuple[str, str]]] = {"train": [], "valid": [], "test": []}
     held_out: set[str] = set()

@@ -96,7 +96,7 @@ def fetch(wanted: Wanted, folder: Path, any_content: bool = False) -> Path:
 
     Args:
         wanted: which.
-        folder: NAME or NAME.gz may lie here already; a broken download is kept as NAME.part and continued.
+        folder: NAME or NAME.gz may be here already; a broken download is kept as NAME.part and continued.
         any_content: take a file that is there as it is; what is downloaded is checked all the same.
 
     Returns:

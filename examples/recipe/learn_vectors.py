@@ -15,17 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
+import torch
 
-import torch  # noqa: E402
-
-from muse_plugin.files.atomic_files import open_atomically  # noqa: E402
-from muse_plugin.preparation.corpus_formats import parse_format  # noqa: E402
-from muse_plugin.preparation.labelled_sentences import SentenceReader  # noqa: E402
-from muse_plugin.preparation.word2vec import hash_word, silence_gensim  # noqa: E402
-from muse_plugin.pretrained.word_vectors import measure_likeness, warn_of_likeness, write_word_vectors  # noqa: E402
-from muse_plugin.text.text_settings import load_text_settings  # noqa: E402
-from muse_plugin.text.tokenizer import Tokenizer  # noqa: E402
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.preparation.corpus_formats import parse_format
+from muse_plugin.preparation.labelled_sentences import SentenceReader
+from muse_plugin.preparation.word2vec import hash_word, silence_gensim
+from muse_plugin.pretrained.word_vectors import measure_likeness, warn_of_likeness, write_word_vectors
+from muse_plugin.text.text_settings import load_text_settings
+from muse_plugin.text.tokenizer import Tokenizer
 
 DEVIATION = 0.3  # of the numbers, about that of GloVe
 BUCKETS = 200_000  # of n-grams; gensim's 2,000,000 take 2.4 GB at width 300

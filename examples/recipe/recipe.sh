@@ -6,7 +6,7 @@
 #
 # Settings that every recipe takes from the environment:
 #   WORK_DIR=...      where everything is written (default: runs/<recipe> in the repository, runs/<recipe>-trial with TRIAL=1)
-#   RAW_DIR=...       where the original files lie or are downloaded to (default: WORK_DIR/raw)
+#   RAW_DIR=...       where the original files are or are downloaded to (default: WORK_DIR/raw)
 #   MODEL=muse        or muse_simple, or transformer: the baseline (a recipe may have more)
 #   ROW=no_ffn        a row of the paper's tables instead (iwslt14_de_en, multi30k); ROW=help prints them, rows.tsv has them
 #   SEED=1
@@ -425,7 +425,7 @@ count_cores() {
   python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)'
 }
 
-name_subwords() { # name_subwords DATA: sets subword_files: what the subwords of both languages lie in, or with JOINT=0 of each
+name_subwords() { # name_subwords DATA: sets subword_files: the files of the subwords of both languages, or with JOINT=0 of each
   local name=bpe end=codes
   if [[ "$subwords" != bpe ]]; then name=sentencepiece end=model; fi
   subword_files=("$1/$name.$end")

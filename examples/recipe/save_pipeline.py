@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
-
-from muse_plugin.text.text_pipeline import TextPipeline  # noqa: E402
-from muse_plugin.text.text_settings import TextSettings  # noqa: E402
-from muse_plugin.text.tokenizer import Tokenizer  # noqa: E402
+from muse_plugin.text.text_pipeline import TextPipeline
+from muse_plugin.text.text_settings import TextSettings
+from muse_plugin.text.tokenizer import Tokenizer
 
 
 def make_pipeline(args: argparse.Namespace) -> TextPipeline:

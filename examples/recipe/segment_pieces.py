@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-del sys.path[0]  # of this folder, where tabulate.py would stand in for the package of that name
-
-from muse_plugin.files.atomic_files import open_atomically  # noqa: E402
-from muse_plugin.text.sentence_pieces import (  # noqa: E402
+from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.text.sentence_pieces import (
     MODEL_NAME,
     MODEL_TYPES,
     SentencePieces,

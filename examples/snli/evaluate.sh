@@ -33,4 +33,4 @@ case "$dataset" in
     ;;
 esac
 printf '\n'
-python "$recipe_tools/tabulate.py" "${results[@]}" | sed '/^- /,$d'
+python "$recipe_tools/results_table.py" "${results[@]}" | sed '/^- /,$d'

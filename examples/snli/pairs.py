@@ -59,7 +59,7 @@ def read_snli(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def read_revised(lines: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Header, then sentence 1, sentence 2, label; cells may stand in double quotes."""
+    """Header, then sentence 1, sentence 2, label; cells may be in double quotes."""
     rows = csv.reader(lines, delimiter="\t")
     next(rows, None)
     for number, row in enumerate(rows, start=2):

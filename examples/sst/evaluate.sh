@@ -22,4 +22,4 @@ if [[ "$kind" == fine ]]; then
   show_published 'on the test split: MS-Trans 51.9, Transformer 50.4, BiLSTM 49.8'
 fi
 printf '\n'
-python "$recipe_tools/tabulate.py" "${results[@]}" | sed -n '/^|/p'
+python "$recipe_tools/results_table.py" "${results[@]}" | sed -n '/^|/p'

@@ -45,7 +45,7 @@ def parse_tree(line: str) -> list[Phrase]:
                 raise ValueError("a label from 0 to 4 must follow every opening bracket")
             open_nodes.append([tokens[position]])
         elif not open_nodes:
-            raise ValueError(f"{token!r} stands outside of the tree")
+            raise ValueError(f"{token!r} is outside of the tree")
         elif token == ")":
             label, *words = open_nodes.pop()
             if not words:

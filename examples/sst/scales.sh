@@ -40,7 +40,7 @@ for scale in "${singles[@]+"${singles[@]}"}"; do
   for_each_run collect
 done
 table=$work_dir/$kind_name/SCALES.md
-python "$recipe_tools/tabulate.py" "${results[@]}" --output "$table"
+python "$recipe_tools/results_table.py" "${results[@]}" --output "$table"
 sed -n '/^|/p' "$table"
 show_published 'SNLI, 3 layers, 5 heads: alpha 1, 0.5, 0, -0.5, -1: 85.5, 85.9, 84.9, 84.7, 84.3; one scale 3, N/16, N/8, N/4: 84.3, 83.9, 81.7, 80.7'
 printf '%s: written: %s\n' "$recipe" "$table"

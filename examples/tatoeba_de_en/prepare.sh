@@ -5,7 +5,7 @@
 #
 #   RAW_DIR=...   has deu.txt (or deu.txt.gz) already: nothing is downloaded
 #   MERGES=8000   joint BPE merges
-# No sentence, German or English, stands in two of the sets, also not with other case or punctuation. Case is kept.
+# No sentence, German or English, is in two of the sets, also not with other case or punctuation. Case is kept.
 # Two minutes on two busy cores (measured), 75 MB of disk. See examples/recipe/recipe.sh for WORK_DIR, TRIAL and the rest.
 set -euo pipefail
 # shellcheck source=examples/tatoeba_de_en/common.sh

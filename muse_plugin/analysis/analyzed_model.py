@@ -190,7 +190,7 @@ def choose_shown_sentence(analyzed: AnalyzedModel, indices: Sequence[int], numbe
 
 
 def name_words(analyzed: AnalyzedModel, inputs: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """What stands at each position that encoder and decoder read, of ``inputs`` of one sentence.
+    """The token at each position that encoder and decoder read, of ``inputs`` of one sentence.
 
     Returns:
         Words of the (first) source text, with the signs that the encoder reads around them; and those that the decoder
@@ -210,7 +210,7 @@ def name_words(analyzed: AnalyzedModel, inputs: dict[str, Any]) -> tuple[list[st
 
 
 def check_same_data(first: AnalyzedModel, second: AnalyzedModel) -> None:
-    """Raises ValueError unless two models read the same sentences, so that they can stand in one figure."""
+    """Raises ValueError unless two models read the same sentences, so that they can be in one figure."""
     dictionaries = [analyzed.task.source_dictionary for analyzed in (first, second)]
     if dictionaries[0] != dictionaries[1]:
         sizes = " and ".join("none" if d is None else f"one of {len(d)}" for d in dictionaries)

@@ -61,7 +61,7 @@ class Uses(NamedTuple):
         labels: number of the document's class, int64.
         documents: place of the document in the split, int64.
         texts: 1, or 2 for the second text of a pair, int64; each text is a document of its own.
-        counts: how often the word stands in the document, int64.
+        counts: how often the word occurs in the document, int64.
         weights: what it is given there: the sum over its places of the mean over heads, float64.
         ratios: ``weights`` divided by what equal weights would give it, that is its share of the document's words.
     """
@@ -103,7 +103,7 @@ class ClassMeans(NamedTuple):
         weights: ``Uses.weights``, mean over the documents of the class with the word; NaN where there are none.
         ratios: ``Uses.ratios``, the same.
         documents: how many these documents are.
-        counts: how often the word stands in them.
+        counts: how often the word occurs in them.
     """
 
     weights: Tensor

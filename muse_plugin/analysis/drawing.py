@@ -14,7 +14,7 @@ from muse_plugin.results.figures import GRID, open_figure
 
 LAYER_AXIS = "layer (1 = bottom)"
 _LONGEST_WORD = 14  # characters of a label
-_LONGEST_NAME = 14  # characters of a model that stands in one line with a side
+_LONGEST_NAME = 14  # characters of a model that is in one line with a side
 _LAST_SHADE = 0.88  # viridis without its palest yellow, which paper swallows
 
 
@@ -34,7 +34,7 @@ def open_grid(
     """Opens a figure of ``count`` panels, each of ``width`` times ``height`` inches, at most ``most`` in a line.
 
     Yields:
-        The figure, all panels, and those at the left; ``margin`` is the width of what stands next to them.
+        The figure, all panels, and those at the left; ``margin`` is the width of what is next to them.
     """
     columns = min(most, count)
     lines = math.ceil(count / columns)

@@ -51,7 +51,7 @@ class HeadRow(NamedTuple):
 
 
 class DistanceRow(NamedTuple):
-    """The share (0 to 1) of a head's weight that lies at a distance, and that of the words whose strongest edge does.
+    """The share (0 to 1) of a head's weight that is at a distance, and that of the words whose strongest edge does.
 
     Those of ``REACH`` stand for all beyond, too.
     """
@@ -131,7 +131,7 @@ def make_results(
         "How the weight of heads is spread over distances in tokens. Left: the heads of the lowest layer; "
         f"right: the mean over heads of every layer. The figure leaves out the last {1 - _SHOWN_SHARE:.0%} of "
         f"the weight, and distances from {REACH} on, which are one row of the table, whose strongest_share is that of "
-        "the words whose largest weight lies at the distance, as in Figure 3 of arXiv:1912.00544.",
+        "the words whose largest weight is at the distance, as in Figure 3 of arXiv:1912.00544.",
         distances,
         draw_distances,
     )

@@ -22,7 +22,7 @@ _SHADED = 0.122  # of a line
 _GAP = 0.25  # between columns
 _TITLE = 0.2
 _BELOW = 0.1  # a block
-_BAR = 0.9  # width of what stands right of the blocks
+_BAR = 0.9  # width of what is right of the blocks
 _FONT = "DejaVu Sans Mono"
 _DARKEST = 0.8  # of the colour map
 _WHITE_BELOW = 0.46  # grey of the shade, 0 for black: where black and white stand out equally
@@ -87,7 +87,7 @@ def _describe(rows: Sequence[ShadedRow]) -> str:
 
 
 class Place(NamedTuple):
-    """Where a word stands in a block: line and column in characters, from 0, and what is written."""
+    """Where a word is in a block: line and column in characters, from 0, and what is written."""
 
     line: int
     column: int
@@ -172,7 +172,7 @@ def _ink(shade: tuple[float, ...]) -> str:
 
 
 def fill_line(places: Sequence[Place]) -> str:
-    """The words of a line that have one colour, with spaces where the others stand; drawn quicker than word by word."""
+    """The words of a line that have one colour, with spaces where the others are; drawn quicker than word by word."""
     line = ""
     for place in places:
         line = line.ljust(place.column) + place.text

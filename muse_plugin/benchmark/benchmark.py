@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         return report.run(args)
     args.device = _find_device(args.device)
     if args.json is not None and not args.json.resolve().parent.is_dir():
-        raise ValueError(f"--json must lie in a folder that exists, but got {args.json}; make the folder first.")
+        raise ValueError(f"--json must be in a folder that exists, but got {args.json}; make the folder first.")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     settings = {key: value for key, value in vars(args).items() if key not in _NO_SETTINGS}

@@ -14,7 +14,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler, which cou
 
 
 class Spread(NamedTuple):
-    """A median and the range that half of the measurements lie in."""
+    """A median and the range that half of the measurements are in."""
 
     median: float
     low: float

@@ -1,4 +1,4 @@
-"""The MUSE layer as its equations stand in the paper, one operation after the other: what fusing is measured against.
+"""The MUSE layer as its equations are in the paper, one operation after the other: what fusing is measured against.
 
 Source: arXiv:1911.09483, section 2. Every matrix is a product of its own, every kernel size a convolution of its own
 from shifted copies, attention an explicit softmax with masks made in every layer. The parameters are those of the

@@ -35,7 +35,7 @@ def find_newest_whole(folder: Path) -> Newest:
 
     Candidates are the files that fairseq-train saves: ``checkpoint3.pt``, ``checkpoint_3_1200.pt``,
     ``checkpoint_best.pt``, ``checkpoint.best_loss_2.10.pt``. The one with the most updates that is whole is chosen;
-    the number of updates stands in the file.
+    the number of updates is in the file.
 
     Args:
         folder: of the checkpoints.

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from muse_plugin.contracts.seqeval_package import import_seqeval
+
 
 def count_entities(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[str]]) -> tuple[int, int, int]:
     """How many entities were found exactly, were predicted, and are there.
@@ -16,13 +18,7 @@ def count_entities(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[s
     Raises:
         ImportError: if seqeval is not installed.
     """
-    try:
-        from seqeval.metrics.sequence_labeling import get_entities
-    except ImportError:
-        raise ImportError(
-            "--entities needs the package seqeval, which is not installed; run 'pip install setuptools_scm' and 'pip "
-            "install --no-build-isolation seqeval', or drop the flag."
-        ) from None
+    get_entities = import_seqeval().get_entities
     found = truth = right = 0
     for ours, theirs in zip(predicted, gold, strict=True):
         have, want = set(get_entities(list(ours))), set(get_entities(list(theirs)))

@@ -1,6 +1,6 @@
 """SimCut: predictions from whole sentences and from sentences with a few words cut out are drawn together.
 
-One pass over the model serves both: every sentence stands in the batch twice, and in the second copy a forward hook
+One pass over the model serves both: every sentence is in the batch twice, and in the second copy a forward hook
 sets the embeddings of the cut words to zero. Any translation model takes part whose encoder and decoder embed their
 tokens with a module called ``embed_tokens``.
 """
@@ -68,7 +68,7 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
       two copies' dropout is independent in both; what a model draws once per forward (LayerDrop, dropout on kernels
       that sentences share) is common to the two copies here.
     - It spares the last column of the source and the first of the target. Here padding, beginning-of-sentence and
-      end-of-sentence are spared wherever they stand: the same for batches as fairseq pads them by default, and
+      end-of-sentence are spared wherever they are: the same for batches as fairseq pads them by default, and
       independent of padding for the others. A language tag counts as a word.
     - It draws cuts with numpy. Here torch's global generator on the model's device does, which fairseq seeds for every
       update, so a resumed run repeats them.
@@ -230,7 +230,7 @@ def cut_tokens(model: nn.Module, p: float) -> Iterator[None]:
 def _double(net_input: dict[str, Any], batch: int) -> dict[str, Any]:
     """Repeats every row of the tensors that have ``batch`` rows: 0, 0, 1, 1, ...
 
-    Copies stand side by side so that a batch sorted by length stays sorted, as fairseq's LSTM needs it.
+    Copies are side by side so that a batch sorted by length stays sorted, as fairseq's LSTM needs it.
     """
     return {
         name: value.repeat_interleave(2, dim=0)

@@ -1,4 +1,4 @@
-"""Tokenised BLEU, to the digits of Moses' multi-bleu.perl: words as they stand, no smoothing.
+"""Tokenised BLEU, to the digits of Moses' multi-bleu.perl: words as they are, no smoothing.
 
 Published numbers for WMT14 and IWSLT are of this kind, and compare only where the tokenisation is the same; sacreBLEU
 (``scores.py``) has its own tokenisation instead. Counting and formula are sacreBLEU's. What this file adds is what Perl

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         args: the parsed flags.
 
     Returns:
-        0, or 1 if ``--expect`` was given and the score lies outside.
+        0, or 1 if ``--expect`` was given and the score is outside.
 
     Raises:
         ValueError: if flags or files are wrong or do not fit together.

@@ -7,7 +7,7 @@ from muse_plugin.evaluation.scores import LOWER_IS_BETTER, TITLES
 
 
 def check_interval(low: float, high: float) -> None:
-    """Refuses an interval that no score can lie in.
+    """Refuses an interval that no score can be in.
 
     Raises:
         ValueError: if ``low`` is above ``high``, or one of them is no number.
@@ -28,7 +28,7 @@ def judge(metric: str, score: float, low: float, high: float) -> dict[str, Any]:
         high: upper bound.
 
     Returns:
-        "metric", "low" and "high" as given; "passed": whether the score lies between them, bounds included;
+        "metric", "low" and "high" as given; "passed": whether the score is between them, bounds included;
         "sentence": the same in words, with advice if not.
     """
     interval = f"{low:g} to {high:g}"

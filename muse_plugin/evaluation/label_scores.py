@@ -8,6 +8,8 @@ import numpy as np
 from scipy import stats
 from sklearn import metrics
 
+from muse_plugin.contracts.seqeval_package import import_seqeval
+
 RANKING_SIGNATURE = "ranking|groups:with a right answer|ties:wrong first"
 
 
@@ -61,16 +63,9 @@ def score_entities(predicted: Sequence[Sequence[str]], gold: Sequence[Sequence[s
     Raises:
         ImportError: if seqeval is not installed.
     """
-    try:
-        from seqeval.metrics import classification_report
-    except ImportError:
-        raise ImportError(
-            "--entities needs the package seqeval, which is not installed; run 'pip install setuptools_scm' and 'pip "
-            "install --no-build-isolation seqeval'."
-        ) from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the means over types where there is no entity at all
-        report = classification_report(
+        report = import_seqeval().classification_report(
             [list(row) for row in gold], [list(row) for row in predicted], output_dict=True, zero_division=0
         )
     total = report["micro avg"]
@@ -137,7 +132,7 @@ def score_ranking(probabilities: Sequence[float], right: Sequence[bool], groups:
     Args:
         probabilities: of being right, one per answer.
         right: whether the answer is.
-        groups: what the answers to one question have in common; they need not stand together.
+        groups: what the answers to one question have in common; they need not be together.
 
     Returns:
         "scores": ``map`` (the mean over groups of average precision) and ``mrr`` (of 1 / rank of the first right

@@ -70,7 +70,7 @@ def _describe_estimate(result: Any) -> dict[str, Any]:
 
 
 def estimate_interval(measure: Measure, statistics: Statistics, num_resamples: int, seed: int) -> tuple[float, float]:
-    """Resamples sentences with replacement, to say how far a score might lie elsewhere by chance.
+    """Resamples sentences with replacement, to say how far a score might move by chance.
 
     Args:
         measure: the score.

@@ -169,7 +169,7 @@ def _describe_scores(found: Mapping[str, Any], measured: Sequence[Measured], con
     elif config["weights"] == "int8":
         parts.append("What rounding to 8 bits costs was not measured.")
     if found:
-        rows = [(_line(name), *row[:1], f"{row[1]:.2f}", f"`{_line(row[2])}`") for name in found for row in found[name]]
+        rows = [(name, row[0], f"{row[1]:.2f}", f"`{row[2]}`") for name in found for row in found[name]]
         parts.append(
             "Of the checkpoint, as evaluated before:\n\n" + _table(("test set", "score", "value", "signature"), rows)
         )

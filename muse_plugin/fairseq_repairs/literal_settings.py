@@ -90,7 +90,7 @@ def evaluate_literal(text: str) -> Any:
         shown = text if len(text) <= 80 else text[:77] + "..."
         raise ValueError(
             f"a setting must be plain data such as 3, [3, 7], (0.9, 0.98) or [(512, 3)] * 4, but got {shown!r}; "
-            "nothing of it was run. It stands on the command line or among the settings stored in a checkpoint."
+            "nothing of it was run. It is on the command line or among the settings stored in a checkpoint."
         ) from error
 
 

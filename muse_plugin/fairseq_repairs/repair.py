@@ -79,7 +79,7 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def find_cause(error: BaseException | None, kind: type[E]) -> E | None:
-    """The error of a kind that is ``error`` or stands behind it; None if there is none."""
+    """The error of a kind that is ``error`` or its cause; None if there is none."""
     while error is not None and not isinstance(error, kind):
         error = error.__cause__ or error.__context__
     return error

@@ -2,7 +2,7 @@
 
 The checkpoint names the folder of its data, which holds the dictionaries and how text became words (see
 ``text/text_settings.py``). New text is treated the same way. With ``--split`` the lines are those of prepared
-data, and the right answers stand next to the model's, for ``muse-plugin score-labels``.
+data, and the right answers are next to the model's, for ``muse-plugin score-labels``.
 """
 
 import argparse

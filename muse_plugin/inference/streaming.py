@@ -153,7 +153,7 @@ def resume(
         if output.is_in_place:
             _say(f"{target} was whole already: {done:,} lines.")
         elif done:
-            _say(f"{done:,} lines are done already and lie in {output.partial}; continuing after them.")
+            _say(f"{done:,} lines are done already and are in {output.partial}; continuing after them.")
         left: BinaryIO = io.BytesIO() if output.is_in_place else output.source
         try:
             with _make_bar(source, done, hidden=output.is_in_place) as bar:
@@ -191,7 +191,7 @@ def _stream(source: Optional[Path], target: Optional[Path], buffer_size: int) ->
 
 
 def _make_bar(source: Optional[Path], done: int = 0, hidden: bool = False) -> "tqdm[Any]":
-    """A bar on standard error, if that is a terminal; hidden where sentences or answers stand in the terminal."""
+    """A bar on standard error, if that is a terminal; hidden where sentences or answers are in the terminal."""
     total = None if source is None or not source.is_file() else _count_lines(source)
     return tqdm(total=total, initial=done, unit=" lines", disable=True if hidden else None)
 

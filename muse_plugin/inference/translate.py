@@ -108,9 +108,9 @@ class Translator:
         max_tokens: most source tokens in a batch, padding included; a longer sentence makes a batch of its own.
         batch_size: most sentences in a batch.
         cpu: if false, a GPU is used when there is one.
-        constraints: "ordered" or "unordered": phrases that stand behind a line, each after a tab, must occur in its
+        constraints: "ordered" or "unordered": phrases that follow a line, each after a tab, must occur in its
             translation, in their order or in any; None if a tab is a space.
-        folder: where the dictionaries and the text pipeline lie.
+        folder: where the dictionaries and the text pipeline are.
         state: what the checkpoint holds besides parameters, as ``read_state`` gives it.
     """
 

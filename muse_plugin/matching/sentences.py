@@ -72,7 +72,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, in
         if "\t" in sentence.text and not (tab or with_ids):
             tab = True
             logger.warning(
-                "line %d has a tab, which is read as a space; give --ids if what stands before it is an id.",
+                "line %d has a tab, which is read as a space; give --ids if the text before it is an id.",
                 sentence.line,
             )
     if count == 0:

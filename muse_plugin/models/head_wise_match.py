@@ -108,7 +108,7 @@ class HeadWiseMatchBase(SentenceModel):
                 cfg.match_dropout,
             )
         self.build_cls(cfg)
-        # What lies above the last compared heads changes nothing: it is not trained, and not waited for.
+        # What is above the last compared heads changes nothing: it is not trained, and not waited for.
         unread = [set(find_later(self.encoder, level)) for level in self.levels]
         for parameter in set.intersection(*unread) if unread else ():
             parameter.requires_grad_(False)
@@ -142,7 +142,7 @@ class HeadWiseMatchBase(SentenceModel):
         return torch.cat([self._summarise(outputs[level], mask) for level in range(len(self.levels))], dim=1)
 
     def name_positions(self, words: list[str]) -> list[str]:
-        """What stands at each position that the encoder reads, for a sentence of these words."""
+        """The token at each position that the encoder reads, for a sentence of these words."""
         return words if self.cls is None else ["[CLS]", *words]
 
     def _summarise(self, states: Tensor, mask: Optional[Tensor]) -> Tensor:

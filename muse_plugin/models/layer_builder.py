@@ -138,14 +138,14 @@ class BranchKind(NamedTuple):
 
     Attributes:
         build: makes the branch from the options of its side and the plan of its layer.
-        places: where it can stand: words out of encoder, decoder (both of translation) and sentence.
+        places: where it can be: words out of encoder, decoder (both of translation) and sentence.
     """
 
     build: Callable[[BranchOptions, LayerPlan], Branch]
     places: str
 
 
-# By the name that users give; in this order the branches of a stage stand in its projections.
+# By the name that users give; in this order the branches of a stage are in its projections.
 BRANCHES: dict[str, BranchKind] = {
     "self_attention": BranchKind(_self_attention, "encoder decoder sentence"),
     "conv": BranchKind(_conv, "encoder decoder sentence"),
@@ -156,7 +156,7 @@ BRANCHES: dict[str, BranchKind] = {
 
 
 def branch_names(place: str) -> list[str]:
-    """The branches that can stand in an "encoder", a "decoder" or the encoder of a "sentence" model, in order."""
+    """The branches that can be in an "encoder", a "decoder" or the encoder of a "sentence" model, in order."""
     return [name for name, kind in BRANCHES.items() if place in kind.places.split()]
 
 

@@ -171,7 +171,7 @@ class MuseConfig(
     """Flags of MUSE (arXiv:1911.09483). Defaults: the base setting, without the recipes' dropout."""
 
     no_conv_gate: bool = flag(
-        False, "do not mix kernel sizes by a learned gate: their results stand side by side before the output matrix"
+        False, "do not mix kernel sizes by a learned gate: their results are concatenated before the output matrix"
     )
     conv_padding: ChoiceEnum(["masked", "leaky"]) = flag(
         "masked",
@@ -318,7 +318,7 @@ def layer_plans(cfg: Any, side: str, place: Optional[str] = None) -> list[LayerP
 
 
 def read_stages(cfg: Any, side: str, place: Optional[str] = None) -> list[list[str]]:
-    """The branches of ``side``, see ``parse_stages``, out of those that can stand in ``place`` (default: ``side``).
+    """The branches of ``side``, see ``parse_stages``, out of those that can be in ``place`` (default: ``side``).
 
     None where layers are not made of branches.
     """
@@ -420,7 +420,7 @@ def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
 
     Args:
         cfg: flags by their flat names, whose branches and kernel sizes can be read.
-        places: for each side with layers, where its branches stand, see ``branch_names``.
+        places: for each side with layers, where its branches are, see ``branch_names``.
     """
     backend = str(cfg.conv_backend)
     if backend == "auto":

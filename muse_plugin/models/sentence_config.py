@@ -52,7 +52,7 @@ class SentenceModelConfig(FairseqDataclass):
     dropout: float = rate(0.1, "probability of dropping a channel within the encoder")
     pooling: ChoiceEnum(list(POOLINGS)) = flag(
         "max",
-        "from states to one vector: max, mean, cls (the state of a classification token, which stands first and is "
+        "from states to one vector: max, mean, cls (the state of a classification token, which comes first and is "
         "otherwise an ordinary word), cls_max (the mean of both), cls_max_concat (side by side), source_to_token "
         "(attention with a weight per word and channel), source_to_token_max (that and max side by side), "
         "low_rank_attention (heads with a weight per word, of low rank; see --pooling-heads and what follows), "

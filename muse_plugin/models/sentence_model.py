@@ -88,7 +88,7 @@ class SentenceModel(BaseFairseqModel):
         self.build_top(cfg, outputs, tags_words, pairs)
 
     def build_top(self, cfg: Any, outputs: int, tags_words: bool, pairs: bool) -> None:
-        """Builds what stands on the encoder; arguments and errors as of the class."""
+        """Builds what is on top of the encoder; arguments and errors as of the class."""
         if tags_words and pairs:
             raise ValueError(
                 "a tagger reads single sentences, but the data have pairs (input1); remove that folder or use --task "
@@ -220,7 +220,7 @@ class SentenceModel(BaseFairseqModel):
             src_characters: see ``WordEmbedder.forward``.
 
         Returns:
-            States (B, T', C), T' = T + 1 if a classification token stands first, and the padding mask (B, T') or None.
+            States (B, T', C), T' = T + 1 if a classification token comes first, and the padding mask (B, T') or None.
         """
         words, lengths, mask = self.embed(src_tokens, src_lengths, src_characters)
         return self.encoder(words, lengths, mask), mask

@@ -1,4 +1,4 @@
-"""Pooling by several heads: each has weights over the words and gives one vector; the vectors stand side by side.
+"""Pooling by several heads: each has weights over the words and gives one vector; the vectors are concatenated.
 
 How words are scored is what ``low_rank_attention.py`` and ``structured_attention.py`` differ in.
 """

@@ -114,7 +114,7 @@ class MaskedAttention(nn.Module):
 class DistanceAttentionBlock(nn.Module):
     """LN(G + FFN(G)) with G = LN(gate(S, H)) and H the masked attention of S.
 
-    Dropout stands on H and within the gate, as published, and nowhere else.
+    Dropout is on H and within the gate, as published, and nowhere else.
 
     Args:
         embed_dim: width C; divisible by ``num_heads``.

@@ -1,4 +1,4 @@
-"""A gate between what stands at a word and what attention brings to it, both projected (arXiv:1712.02047, Eqs. 10-12).
+"""A gate between the state of a word and what attention brings to it, both projected (arXiv:1712.02047, Eqs. 10-12).
 
 It takes the place of the residual connection in ``distance_attention.py``.
 """

@@ -44,7 +44,7 @@ class GatedConv(Branch):
     """Base of the convolution branches: kernel sizes, gate, and what they read.
 
     Source: arXiv:1911.09483, section 2: Conv = sum_i softmax(a)_i Conv_{k_i}, with one scalar a_i per kernel size,
-    starting at 1/K. Without gate the results stand side by side and the output projection weighs them.
+    starting at 1/K. Without gate the results are concatenated and the output projection weighs them.
 
     Args:
         embed_dim: width C.
@@ -224,7 +224,7 @@ class DynamicConv(_HeadConv):
     def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
         """See ``_HeadConv.taps``."""
         weight = self._split_rows(self.kernel_weight.t()).flatten(1)  # (C, H * sum of sizes)
-        # Time first, as the values lie in memory: no copy.
+        # Time first, as the values are in memory: no copy.
         values = projected[self.projections[0].name][:, -length:].transpose(0, 1)
         return split_heads(torch.matmul(values, weight).transpose(0, 1), self.num_heads)
 

@@ -29,7 +29,7 @@ def allocate_heads(alpha: float, layer: int, layers: int, scales: int, heads: in
         Heads per scale, K numbers that add up to ``heads``.
 
     Raises:
-        ValueError: if ``alpha`` is not finite, ``layer`` lies outside 1 .. L, or there are more scales than heads.
+        ValueError: if ``alpha`` is not finite, ``layer`` is outside 1 .. L, or there are more scales than heads.
     """
     if not math.isfinite(alpha):
         raise ValueError(f"the alpha of the distribution of scales must be a finite number, but got {alpha}.")

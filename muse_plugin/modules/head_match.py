@@ -157,7 +157,7 @@ class Aggregation(nn.Module):
 class HeadWiseMatch(nn.Module):
     """The network between two sentences' head vectors and the logits (Eqs. 6-14).
 
-    The layer of Eq. 8 stands between the aggregation over heads and that over layers; with one layer the aggregation
+    The layer of Eq. 8 is between the aggregation over heads and that over layers; with one layer the aggregation
     over its heads goes to the output at once, as published. Earlier versions had it there, too: it is built where a
     state that is loaded has it.
 
@@ -282,7 +282,7 @@ class HeadWiseMatch(nn.Module):
             columns = F.pad(columns, (0, 1), value=1.0)  # see Match.split
         else:
             rows, columns = self.match.prepare(rows), self.match.prepare_second(columns)
-        # Heads first: the vectors of one head lie together. (L, H, N, D) and (L, H, D, M).
+        # Heads first: the vectors of one head are adjacent. (L, H, N, D) and (L, H, D, M).
         rows, columns = rows.permute(1, 2, 0, 3).contiguous(), columns.permute(1, 2, 3, 0).contiguous()
         logits = first.new_empty(len(first), len(second), self.output.out_features)
         widest = self.output.in_features
@@ -300,7 +300,7 @@ class HeadWiseMatch(nn.Module):
     def _score_block(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Logits (outputs, N * M) of (L, H, N, D) with (L, H, D, M).
 
-        Channels stand first everywhere, so that a linear map is one product of matrices and moves nothing.
+        Channels come first everywhere, so that a linear map is one product of matrices and moves nothing.
         """
         levels, heads = rows.shape[:2]
         places = [[(level, head) for head in range(heads)] for level in range(levels)]

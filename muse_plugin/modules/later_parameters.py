@@ -1,4 +1,4 @@
-"""Finds the parameters that outputs of heads do not depend on, from where the heads stand in their encoder.
+"""Finds the parameters that outputs of heads do not depend on, from where the heads are in their encoder.
 
 The parts of a module run in the order in which they are registered; a module of which that is not so says what comes
 later in ``parameters_after``.
@@ -12,7 +12,7 @@ from muse_plugin.modules.attends import HeadSource
 
 
 def find_later(encoder: nn.Module, source: HeadSource) -> list[nn.Parameter]:
-    """The parameters of an encoder that lie above heads, or next to them.
+    """The parameters of an encoder that are above heads, or next to them.
 
     Args:
         encoder: a module made of parts like those of this package.

@@ -66,7 +66,7 @@ class LayerCache:
 
 
 class Histories(Protocol):
-    """Where histories of all layers lie, by "layer.slice" or "layer.stage.slice"."""
+    """Where histories of all layers are kept, by "layer.slice" or "layer.stage.slice"."""
 
     def extend(self, name: str, new: Tensor) -> Tensor:
         """See ``LayerCache.extend``."""

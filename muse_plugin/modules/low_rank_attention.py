@@ -33,7 +33,7 @@ class LowRankAttention(AttentionHeads):
         f_t  = f_t / max(||f_t||, epsilon)               over the m heads of a word
         A_j  = softmax over words of f_j,  s_j = sum_t A_jt h_t
 
-    Since scores lie in [-1, 1], no word of a head weighs more than e^2 = 7.4 times another. With one head and the norm
+    Since scores are in [-1, 1], no word of a head weighs more than e^2 = 7.4 times another. With one head and the norm
     a score is its sign: weights cannot be learned, and a warning says so. P and Q are C x mk in the paper, whose words
     are as wide as its states; with ``context="mean"`` P here has the width of the words, whatever that is.
 

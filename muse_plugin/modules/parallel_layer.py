@@ -34,14 +34,14 @@ _CPU_CHUNK = 1 << 25
 class ParallelLayer(InferenceForm, RetainsDropout):
     """Runs branches side by side: x <- LayerNorm(x + sum of branches(x)), or x + sum of branches(LayerNorm(x)).
 
-    The matrices that branches read their input through lie in ONE parameter, ``in_proj_weight`` (rows
+    The matrices that branches read their input through are in ONE parameter, ``in_proj_weight`` (rows
     [W^Q; W^K; W^V; W^Q_cross; W_1] for the published decoder layer), those that they write through in ONE,
     ``out_proj_weight`` (columns [W^O | W^out | W^O_cross | W_2]). Where training noise differs between branches, the
     same parameters are multiplied slice by slice.
 
     Args:
         embed_dim: width C.
-        branches: the parallel branches by name; branches of one group stand next to each other.
+        branches: the parallel branches by name; branches of one group are next to each other.
         branch_dropout: probability in [0, 1) of dropping a channel of a group's output, before the sum.
         input_dropout: probability in [0, 1) of dropping a channel of the input, for slices marked noisy only (the
             published model: self-attention and convolution).
@@ -92,7 +92,7 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         self.layer_norm = nn.LayerNorm(embed_dim)
         self.linear_backend = "auto"  # of PackedLinear, in the inference form
         self._cached = [p.name for p in self.projections if p.cached]
-        # Neighbouring slices that are one product, where (input dropout acts, transient slices stand alone).
+        # Neighbouring slices that are one product, where (input dropout acts, transient slices are alone).
         self._runs = {
             (drops, frees): _group(self.projections, drops, frees) for drops in (False, True) for frees in (False, True)
         }
@@ -338,5 +338,5 @@ def _collect(branches: list[Branch]) -> list[Projection]:
                 raise ValueError(f"branches that share a slice must agree on it, but got {known} and {projection}.")
     order = [branch.group for branch in branches]
     if any(order[i] != order[i - 1] and order[i] in order[:i] for i in range(1, len(order))):
-        raise ValueError(f"branches of one group must stand next to each other, but got the groups {order}.")
+        raise ValueError(f"branches of one group must be next to each other, but got the groups {order}.")
     return sorted(found.values(), key=lambda p: not p.noisy)

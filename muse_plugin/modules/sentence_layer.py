@@ -17,7 +17,7 @@ from muse_plugin.modules.branch import LayerContext
 
 
 class SentenceLayer(nn.Module):
-    """Runs a layer of a sentence model where a ``ParallelLayer`` can stand.
+    """Runs a layer of a sentence model where a ``ParallelLayer`` can be.
 
     Args:
         layer: called with states (B, T, C), lengths (B,) on the CPU, and a padding mask (B, T) or None; returns

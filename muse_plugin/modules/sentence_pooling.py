@@ -1,6 +1,6 @@
 """From the states of a sentence to one vector: maximum, mean, classification token, attention, or several of them.
 
-A pooling is a list of parts whose vectors stand side by side. A new part is a module with ``output_size``, a line in
+A pooling is a list of parts whose vectors are concatenated. A new part is a module with ``output_size``, a line in
 ``_BUILDERS`` and one in ``_PARTS`` for each pooling that has it.
 """
 
@@ -74,7 +74,7 @@ class SentencePooling(nn.Module):
     """One vector per sentence.
 
     Args:
-        kind: "max", "mean"; "cls" (the state of the classification token, which stands first); "cls_max" (the mean of
+        kind: "max", "mean"; "cls" (the state of the classification token, which comes first); "cls_max" (the mean of
             that and of the maximum, which includes it: arXiv:1912.00544 combines the two without saying how);
             "cls_max_concat" (side by side); "source_to_token" (attention with a weight per word and channel, see
             ``SourceToToken``); "source_to_token_max" (that and the maximum side by side, arXiv:1712.02047);
@@ -86,7 +86,7 @@ class SentencePooling(nn.Module):
 
     Attributes:
         output_size: width of the result.
-        needs_cls: whether a classification token has to stand before the sentence.
+        needs_cls: whether a classification token has to come before the sentence.
         has_heads: whether there are heads, whose weights ``pool`` also returns.
 
     Raises:

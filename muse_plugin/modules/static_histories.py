@@ -1,6 +1,6 @@
 """Histories of all layers in buffers of a fixed size, for a step whose tensors always have the same shapes.
 
-A buffer is written slot by slot and never moved. Which slots a hypothesis has gone through stands in one table for all
+A buffer is written slot by slot and never moved. Which slots a hypothesis has gone through is in one table for all
 layers: when beam search picks other rows, a column of the table is copied instead of the history of every layer. The
 newest position is always the last one that a layer is given, and slot 0, which stays zero, stands for positions before
 the sentence: to the layer, they are padding on the left.
@@ -28,7 +28,7 @@ class StaticHistories:
         self.slot = torch.zeros(1, dtype=torch.int64, device=device)  # the newest one, and the number of tokens
         self._columns = torch.arange(rows, device=device)
         self._order = self._columns.clone()  # rows of the last step that are continued
-        # Where the positions of each hypothesis lie in the flattened buffers: (S, R), the oldest first.
+        # Where the positions of each hypothesis are in the flattened buffers: (S, R), the oldest first.
         self._table = torch.zeros(capacity, rows, dtype=torch.int64, device=device)
         self._buffers: dict[str, Tensor] = {}  # (1 + S, R, size)
 

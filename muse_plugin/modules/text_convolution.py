@@ -12,7 +12,7 @@ from torch import Tensor, nn
 class TextConvolution(nn.Module):
     """One state per word, ReLU of filters of several widths around it; with a maximum over words it is Kim's network.
 
-    Differs from the paper: filters also stand across the ends of the sentence, where they read zeros, so that every
+    Differs from the paper: filters also reach across the ends of the sentence, where they read zeros, so that every
     sentence, however short, has as many states as words.
 
     Args:

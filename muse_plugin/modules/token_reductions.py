@@ -31,5 +31,5 @@ def mean_over_tokens(states: Tensor, padding_mask: Tensor | None) -> Tensor:
 
 
 def first_token(states: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """The state that stands first; arguments and result as in ``max_over_tokens``."""
+    """The state that comes first; arguments and result as in ``max_over_tokens``."""
     return states[:, 0]

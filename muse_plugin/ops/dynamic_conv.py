@@ -59,8 +59,8 @@ def dynamic_conv(
     Args:
         values: shape (B, H, S, D), any float dtype and strides. The last T of the S positions belong to the queries;
             the S - T before them are history (step-by-step decoding), so S >= T.
-        taps: shape (B, H, T, K), one kernel per query; several kernel sizes stand side by side in the last axis.
-        padding_left: taps that lie left of the query, in [0, size - 1]: size - 1 is causal, size // 2 is centred for an
+        taps: shape (B, H, T, K), one kernel per query; several kernel sizes are side by side in the last axis.
+        padding_left: taps that are left of the query, in [0, size - 1]: size - 1 is causal, size // 2 is centred for an
             odd size. One number, or one per kernel size.
         kernel_sizes: the sizes, each >= 1, which add up to K; None for the single size K.
         gate: what each kernel size weighs, shape (number of sizes,); None for 1.
@@ -81,7 +81,7 @@ def dynamic_conv(
         Tensor of shape (B, H, T, D) in the dtype of ``values``.
 
     Raises:
-        ValueError: if shapes do not fit, a number lies outside its range, or for an unknown back end.
+        ValueError: if shapes do not fit, a number is outside its range, or for an unknown back end.
         ImportError: if the named back end needs a package that is missing.
         RuntimeError: if the named back end cannot run on this device.
         NotImplementedError: if the named back end has no kernel for this size or dtype.

@@ -5,7 +5,7 @@ index, and PyTorch's kernel for it (FBGEMM's on x86) keeps the sum in registers:
 a band matrix, and as fast in long sentences as in short ones. The gradient of the values is the same product with
 re-ordered taps; that of the taps is one dot product per tap, a sampled matrix product.
 
-Moving the values costs as much as computing. Rows are therefore read where they lie, as a slice of the layer's
+Moving the values costs as much as computing. Rows are therefore read where they are, as a slice of the layer's
 projections, and results are written with time as the first axis, as the layers want them.
 """
 
@@ -153,7 +153,7 @@ class _Rows(NamedTuple):
 
 
 def _find_rows(x: Tensor, padding: Tensor | None) -> _Rows:
-    """Finds the rows of x where it lies in memory; copies them where that is no matrix, or where padding is zero."""
+    """Finds the rows of x where it is in memory; copies them where that is no matrix, or where padding is zero."""
     x = x.detach()
     batch, heads, count, channels = x.shape
     numbers = (x.stride(2), x.stride(0), x.stride(1), x.storage_offset())
@@ -167,7 +167,7 @@ def _find_rows(x: Tensor, padding: Tensor | None) -> _Rows:
 
 
 def _copy_rows(x: Tensor, padding: Tensor | None) -> _Rows:
-    """The rows of x in the order (S, B, H), with zeros at padding; a copy unless they lie like that."""
+    """The rows of x in the order (S, B, H), with zeros at padding; a copy unless they are in it already."""
     batch, heads, count, channels = x.shape
     rows = _time_first(x, torch.promote_types(x.dtype, torch.float32))
     if padding is not None:
@@ -220,7 +220,7 @@ class _Plan:
         return padded.as_strided(shape, strides, self.left + before).contiguous()
 
     def collect(self, weights: Tensor) -> Tensor:
-        """Weights of ``sources`` -> taps (T, B, H, K); zero for a tap that lies outside the sentence."""
+        """Weights of ``sources`` -> taps (T, B, H, K); zero for a tap that is outside the sentence."""
         if self.whole:
             after = max(self.width + self.length - 1 - self.left - self.positions, 0)
             padded = _pad(weights, 3, self.left, after)
@@ -298,7 +298,7 @@ def _add(rows: _Rows, weights: Tensor, plan: _Plan, backwards: bool = False) -> 
 
 
 def _multiply(grad: _Rows, rows: _Rows, plan: _Plan) -> Tensor:
-    """The dot product of every row of ``grad``, which lie in order, with those it is the sum of; (T, B, H, columns)."""
+    """The dot product of every row of ``grad``, which are in order, with those it is the sum of; (T, B, H, columns)."""
     numbers, starts = _number(plan, False, len(rows.matrix), *rows[1:])
     _silence_beta_warning()
     pattern = torch.sparse_csr_tensor(

@@ -47,7 +47,7 @@ def _load_tile(start, rows, columns, count_rows, count_columns, stride_row, stri
 
 @triton.jit
 def _store_tile(tile, start, rows, columns, count_rows, count_columns, stride_row, stride_column):
-    """Stores rows x columns, but for what lies outside of [0, count)."""
+    """Stores rows x columns, but for what is outside of [0, count)."""
     inside = (rows < count_rows)[:, None] & (columns < count_columns)[None, :]
     offsets = rows[:, None].to(tl.int64) * stride_row + columns[None, :] * stride_column
     tl.store(start + offsets, tile, mask=inside)

@@ -52,7 +52,7 @@ def linear_cross_entropy(
         gradient), and the number of tokens whose target has the highest score (scalar int64; 0 if not counted).
 
     Raises:
-        ValueError: if shapes do not fit or ``label_smoothing`` lies outside [0, 1).
+        ValueError: if shapes do not fit or ``label_smoothing`` is outside [0, 1).
     """
     if (
         features.dim() != 2

@@ -2,8 +2,8 @@
 
     out[b, h, t] = sum_s softmax_s( q[b, h, t] . k[b, h, s] / sqrt(D) - slope[h] * |d| ) v[b, h, s]
 
-over the keys s that are no padding and whose offset d = s - (t + S - T) lies in first[b, h] .. last[b, h]. The last of
-the T queries stands at the last of the S keys. A query that sees no key gets zeros; one that stands at padding gets
+over the keys s that are no padding and whose offset d = s - (t + S - T) is in first[b, h] .. last[b, h]. The last of
+the T queries is at the last of the S keys. A query that sees no key gets zeros; one that is at padding gets
 any finite numbers.
 
 Back ends, all exact:

@@ -1,7 +1,7 @@
 """``muse-plugin prepare-translation``: parallel text in, the folder that ``fairseq-train`` and ``translate`` read out.
 
 The folder holds dictionaries and binary files as ``fairseq-preprocess`` makes them and the text pipeline (see
-``text/text_pipeline.py``). Three passes lie between: raw lines to words, words to subwords that were learned on the
+``text/text_pipeline.py``). Three passes are between: raw lines to words, words to subwords that were learned on the
 training text alone, subwords to numbers. What each leaves is in files, so that the text need not fit into memory;
 the number of its line goes with each pair, for messages.
 """

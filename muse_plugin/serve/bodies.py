@@ -96,7 +96,7 @@ async def read_json(request: Request, most_bytes: int) -> Any:
 
 
 async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
-    """What a request says, in its address, as a form or as JSON; of a name that stands there several times, a list.
+    """What a request says, in its address, as a form or as JSON; of a name that occurs there several times, a list.
 
     Raises:
         RequestError: if it is neither, no object, or as for ``read_body``.

@@ -1,4 +1,4 @@
-"""Divides a text into sentences and what stands between them, which is kept as it is."""
+"""Divides a text into sentences and what is between them, which is kept as it is."""
 
 import re
 

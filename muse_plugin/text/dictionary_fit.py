@@ -24,7 +24,7 @@ def check_dictionaries(pipeline: TextPipeline, source: Iterable[str], target: It
         pipeline: languages and subwords.
         source: symbols of the source dictionary.
         target: symbols of the target dictionary.
-        folder: where they lie, for messages.
+        folder: where they are, for messages.
 
     Returns:
         A sentence of warning for each dictionary, or for both together if they or their subwords are the same, that the

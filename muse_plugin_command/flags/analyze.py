@@ -44,7 +44,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         type=Path,
         metavar="DIR_OR_CHECKPOINT",
-        help="a second model of the same data, such as a Transformer, to stand next to the first in every figure",
+        help="a second model of the same data, such as a Transformer, to show next to the first in every figure",
     )
     parser.add_argument("--name", help="what to call the model (default: its architecture)")
     parser.add_argument("--against-name", metavar="NAME", help="what to call the second (default: its architecture)")

@@ -167,7 +167,7 @@ KINDS = {
     "generate": Kind(
         "beam search with fairseq's generator, against fairseq's own models and CTranslate2.",
         "Translates batches of random sentences with beam search; source and translation have the same, given length. "
-        "Models stand in the form that fairseq-generate brings them into. CTranslate2 searches by itself, with "
+        "Models have the form that fairseq-generate brings them into. CTranslate2 searches by itself, with "
         "fairseq's Transformer of the same table.",
         _add_generate_arguments,
     ),

@@ -132,7 +132,7 @@ def _add_output_flags(parser: argparse.ArgumentParser) -> None:
     )
     outputs.add_argument(
         "--expect", type=float, nargs=2, metavar=("LOW", "HIGH"),
-        help="say whether the score (the mean over several files) lies in this interval; exit code 1 if not",
+        help="say whether the score (the mean over several files) is in this interval; exit code 1 if not",
     )  # fmt: skip
     outputs.add_argument(
         "--expect-metric",

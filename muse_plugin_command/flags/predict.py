@@ -14,7 +14,7 @@ from muse_plugin_command.flags.shared import (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin predict`` on ``parser``."""
     parser.description = (
-        "Predict labels, numbers or tags for raw text, one sentence a line; the texts of a pair stand in one line with "
+        "Predict labels, numbers or tags for raw text, one sentence a line; the texts of a pair are in one line with "
         "a tab between them. Blank lines get blank answers."
     )
     add_path_argument(parser)

@@ -24,6 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("ordered", "unordered"),
         const="ordered",
-        help="phrases that must occur in a translation stand behind its line, each after a tab; in their order "
+        help="phrases that must occur in a translation follow its line, each after a tab; in their order "
         "(default), or unordered: in any",
     )

@@ -1,10 +1,11 @@
-"""The three ways to use the plugin, each in a fresh process: from a checkout, by its path, by importing it."""
+"""Three ways to use the plugin: from a checkout, by its path, by importing it. No process has imported it before."""
 
 import json
 import os
 import sys
 
-from support.helpers import PACKAGE, REPOSITORY, run_command, run_python
+from support.helpers import PACKAGE, REPOSITORY, run_command
+from support.warm_python import find_programs
 
 # Imports muse_plugin first if asked to, then does what fairseq's commands do with --user-dir, once per word given.
 PROGRAM = """
@@ -46,6 +47,10 @@ def check_registered(done):
     }
 
 
+def run_program(*words, cwd, env):
+    return run_command([str(find_programs() / "python"), "-c", PROGRAM, *words], cwd=cwd, env=env)
+
+
 def make_env(importable=False):
     """The environment without the checkout on the path, as far as it is not installed; or with it."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -53,35 +58,35 @@ def make_env(importable=False):
 
 
 def test_user_dir_from_a_checkout():
-    check_registered(run_python(PROGRAM, "0", "muse_plugin", cwd=REPOSITORY, env=make_env()))
+    check_registered(run_program("0", "muse_plugin", cwd=REPOSITORY, env=make_env()))
 
 
 def test_user_dir_by_the_printed_path_from_another_folder(tmp_path):
     printed = run_command([sys.executable, "-m", "muse_plugin_command", "path"], cwd=tmp_path)
     assert printed.returncode == 0
-    check_registered(run_python(PROGRAM, "0", printed.stdout.strip(), cwd=tmp_path, env=make_env()))
+    check_registered(run_program("0", printed.stdout.strip(), cwd=tmp_path, env=make_env()))
 
 
 def test_import_in_python_from_another_folder_twice(tmp_path):
-    check_registered(run_python(PROGRAM, "2", cwd=tmp_path, env=make_env(importable=True)))
+    check_registered(run_program("2", cwd=tmp_path, env=make_env(importable=True)))
 
 
 def test_import_and_user_dir_together_register_once(tmp_path):
     spellings = [str(PACKAGE), f"{PACKAGE}/", f"{PACKAGE}/../muse_plugin", str(PACKAGE)]
-    check_registered(run_python(PROGRAM, "1", *spellings, cwd=tmp_path, env=make_env(importable=True)))
+    check_registered(run_program("1", *spellings, cwd=tmp_path, env=make_env(importable=True)))
 
 
 def test_import_and_user_dir_through_a_link_register_once(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(REPOSITORY)
     words = ("1", str(link / "muse_plugin"))
-    check_registered(run_python(PROGRAM, *words, cwd=tmp_path, env=make_env(importable=True)))
+    check_registered(run_program(*words, cwd=tmp_path, env=make_env(importable=True)))
 
 
 def test_user_dir_through_a_link_then_by_its_real_path(tmp_path):
     link = tmp_path / "muse_plugin"
     link.symlink_to(PACKAGE)
-    done = run_python(PROGRAM, "0", str(link), str(PACKAGE), cwd=tmp_path, env=make_env())
+    done = run_program("0", str(link), str(PACKAGE), cwd=tmp_path, env=make_env())
     assert "not globally unique" not in done.stderr
     assert done.returncode == 0, done.stderr[-3000:]
     facts = json.loads(done.stdout.splitlines()[-1])

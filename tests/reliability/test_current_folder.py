@@ -1,4 +1,4 @@
-"""No command imports what lies in the folder that it is given in: a downloaded model may come with a ``random.py``."""
+"""No command imports what is in the folder that it is given in: a downloaded model may come with a ``random.py``."""
 
 import os
 import sys

@@ -32,7 +32,7 @@ LARGEST = {"layers": 2, "embed_dim": 240, "ffn_embed_dim": 60}
 _BERT = {"vocab_size": SYMBOLS - 4, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 4}
 _BERT = {**_BERT, "intermediate_size": 16, "max_position_embeddings": 64, "type_vocab_size": 2}
 _TRANSLATION = {"encoder_embed_dim": 12, "encoder_ffn_embed_dim": 16, "encoder_layers": 2, "encoder_attention_heads": 4}
-# What cannot have a default; the sizes of a pretrained model, as they stand in the checkpoints of training with it.
+# What cannot have a default; the sizes of a pretrained model, as they are in the checkpoints of training with it.
 NEEDS = {
     "head_wise_match": {"bert_sizes": json.dumps(_BERT)},
     "head_wise_match_translation": {"translation_flags": json.dumps({"_name": "muse", **_TRANSLATION})},

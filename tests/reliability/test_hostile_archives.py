@@ -183,7 +183,7 @@ def lock_zip(flag, method):
 
 
 def misplace_zip():
-    """A zip file whose last record says that its directory lies 50 bytes further on, so its member before byte 0."""
+    """A zip file whose last record says that its directory is 50 bytes further on, so its member before byte 0."""
     content = bytearray(lock_zip(0, 0))
     content[content.index(b"PK\5\6") + 16] += 50
     return bytes(content)
@@ -361,5 +361,5 @@ def test_a_table_of_hostile_results_gives_one_sentence(tmp_path, content):
     with pytest.raises(
         ValueError, match=r"a\.json must be written by 'muse-plugin evaluate --output', but is not"
     ) as fault:
-        load("tabulate").read_results(tmp_path / "a.json")
+        load("results_table").read_results(tmp_path / "a.json")
     assert len(str(fault.value)) < 500

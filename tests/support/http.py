@@ -66,7 +66,7 @@ class Running:
 
 
 def ask(server, method, path, body=None, headers=(), host=None):
-    """Returns (status, headers, content); ``headers`` are pairs, so that a name may stand twice."""
+    """Returns (status, headers, content); ``headers`` are pairs, so that a name may occur twice."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)

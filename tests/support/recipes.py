@@ -28,7 +28,7 @@ def run_recipe(
 def run_trial(
     recipe: str, script: str, raw_dir: Path, work_dir: Path, **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a script on what lies in ``raw_dir``, as a trial unless ``TRIAL`` says otherwise."""
+    """Runs a script on what is in ``raw_dir``, as a trial unless ``TRIAL`` says otherwise."""
     return run_recipe(recipe, script, **{"RAW_DIR": str(raw_dir), "WORK_DIR": str(work_dir), "TRIAL": "1", **settings})
 
 

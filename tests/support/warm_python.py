@@ -30,7 +30,7 @@ from pathlib import Path
 _IMPORTED = ("torch", "fairseq", "sacrebleu", "sacremoses", "sentencepiece", "subword_nmt.apply_bpe", "sklearn.metrics")
 _FAIRSEQ = ("preprocess", "train", "validate", "generate", "interactive")
 _PROGRAMS = ("python", "muse-plugin", *(f"fairseq-{name}" for name in _FAIRSEQ))
-# What stands behind each program: needs only the standard library, so that it starts at once.
+# What is behind each program: needs only the standard library, so that it starts at once.
 _CLIENT = """
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as connection:

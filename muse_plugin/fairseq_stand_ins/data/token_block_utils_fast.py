@@ -14,7 +14,7 @@ def _get_slice_indices_fast(sizes: np.ndarray, break_mode: str, block_size: int,
         break_mode: ``none``: ``block_size`` tokens a block; ``complete``: whole sentences, as many as fit, at least
             one; ``complete_doc``: the same within a document, without blocks of one token; ``eos``: a sentence.
         block_size: tokens.
-        document_sep_len: tokens of a sentence that stands between two documents.
+        document_sep_len: tokens of a sentence that is between two documents.
 
     Returns:
         First token of each block and the one after its last, shape (blocks, 2).

@@ -2,7 +2,7 @@
 
 Run by its path, with a job as JSON on standard input (see ``main``). So that such a process starts in a moment and
 stays small, this file imports nothing but the standard library, subword-nmt and sentencepiece: no torch, no fairseq,
-and not the package that it lies in, whose import would bring both.
+and not the package that it is in, whose import would bring both.
 """
 
 import base64

@@ -68,7 +68,7 @@ def test_padding_of_sentences_never_counts(variant):
     alone = [sentence_models.make_input([sentence]) for sentence in sentences]
     together = [sentence_models.make_input(sentences, longer=2)]
     first, second = observe(model, alone), observe(model, together)
-    extra = 3 if model.cls is not None else 0  # a classification token stands in each
+    extra = 3 if model.cls is not None else 0  # a classification token is in each
     assert max(first[0].statistics[0].offsets.queries.tolist()) == 11 + extra - (3 if variant.startswith("dist") else 0)
     assert_same(first, second)
     sites = find_directions(model)

@@ -60,7 +60,7 @@ def test_weights_are_added_up_by_word_and_averaged_over_heads():
     lengths = torch.tensor([3, 2, 4])
     weights = torch.tensor(
         [
-            [[0.5, 0.3, 0.2, 0.9], [0.1, 0.7, 0.2, 0.9]],  # what stands at padding must not count
+            [[0.5, 0.3, 0.2, 0.9], [0.1, 0.7, 0.2, 0.9]],  # what is at padding must not count
             [[0.25, 0.75, 0.9, 0.9], [0.75, 0.25, 0.9, 0.9]],
             [[0.1, 0.2, 0.3, 0.4], [0.3, 0.0, 0.1, 0.6]],
         ]

@@ -89,7 +89,7 @@ def test_output_is_checked_before_anything_is_computed(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match=r"--output must name a folder, but .*file is a file; name another"):
         check_output(tmp_path / "file")
-    with pytest.raises(FileNotFoundError, match=r"--output must lie in an existing folder, but .*/no does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"--output must be in an existing folder, but .*/no does not exist"):
         check_output(tmp_path / "no" / "out")
     check_output(tmp_path / "new")
     assert not (tmp_path / "new").exists()

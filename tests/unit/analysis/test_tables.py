@@ -228,7 +228,7 @@ def test_maps_have_the_weights_with_their_words(tmp_path, drawn):
     image = np.ma.filled(axes.images[0].get_array(), np.nan)
     assert image.shape == (2 * 4 - 1, 2 * 5 - 1)
     cross = observer.maps[5].double()
-    assert_close(image[:3, :4], cross[0], atol=1e-6)  # the upper layer stands above
+    assert_close(image[:3, :4], cross[0], atol=1e-6)  # the upper layer is above
     assert_close(image[:3, 5:], cross[1], atol=1e-6)
     assert_close(image[4:, 5:], observer.maps[4][1].double(), atol=1e-6)
     assert np.isnan(image[3]).all()

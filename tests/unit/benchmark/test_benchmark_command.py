@@ -201,7 +201,7 @@ def test_report_names_a_missing_file_and_a_missing_folder(tmp_path, capsys):
         (["--rounds", "0"], "--rounds: must be at least 1, but got 0"),
         (["--device", "cuda"], "--device must be one that PyTorch can use, but got cuda and there is no GPU; use cpu."),
         (["--device", "tpux"], "--device must be cpu, cuda or cuda:N, but got tpux."),
-        (["--json", "/no/such/folder/a.json"], "--json must lie in a folder that exists, but got"),
+        (["--json", "/no/such/folder/a.json"], "--json must be in a folder that exists, but got"),
         (["--kernels", "3+x"], "--kernels"),
     ],
 )

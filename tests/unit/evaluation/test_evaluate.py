@@ -398,7 +398,7 @@ def test_a_log_is_not_replaced_by_its_scores(log, capsys):
 def test_outputs_are_checked_first(run_evaluate, tmp_path, log):
     with pytest.raises(IsADirectoryError, match="--plot must name a file"):
         run_evaluate("--generation-log", log, "--plot", tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"--plot must lie in an existing folder, but .*absent does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"--plot must be in an existing folder, but .*absent does not exist"):
         run_evaluate("--generation-log", log, "--plot", tmp_path / "absent" / "a.png")
 
 

@@ -32,7 +32,7 @@ def write_answers(folder, answers):
     return ["score-labels", str(folder / "p.jsonl"), "--positive", "yes", "--group", str(folder / "groups")]
 
 
-# Ranks of right answers: 2 and 3 of 3 in "a", 1 of 2 in "b"; "c" has none. Groups need not stand together.
+# Ranks of right answers: 2 and 3 of 3 in "a", 1 of 2 in "b"; "c" has none. Groups need not be together.
 ANSWERS = [
     ("a", 0.9, "no"),
     ("b", 0.8, "yes"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 
 import pytest
 from support.translation_models import ENGLISH, GERMAN
@@ -62,6 +63,11 @@ def test_scores_beside_the_checkpoint_stand_in_the_card(checkpoint_folder, tmp_p
     (tmp_path / "results" / "other.json").write_text("[1]")
     found = find_scores(tmp_path / "model" / "checkpoint_avg.pt")
     assert found == {"test": [("sacreBLEU", 36.5774, "nrefs:1|case:lc|tok:13a")]}
+    shutil.copytree(checkpoint_folder, tmp_path / "model", dirs_exist_ok=True)
+    assert export(tmp_path / "model", tmp_path / "folder") == 0
+    # One backslash before a bar, also in code: GitHub takes it away there.
+    card = (tmp_path / "folder" / "README.md").read_text(encoding="utf-8")
+    assert r"| test | sacreBLEU | 36.58 | `nrefs:1\|case:lc\|tok:13a` |" in card
 
 
 def test_int8_is_smaller_and_measured_before_and_after(checkpoint_folder, tmp_path, texts, exported):

@@ -112,7 +112,7 @@ def test_progress_starts_at_what_is_done_and_knows_the_total(tmp_path, bars, cap
     assert [(bar["total"], bar["initial"], bar["steps"]) for bar in bars] == [(7, 0, [2, 2]), (7, 4, [2, 1])]
     assert all(bar["disable"] is None for bar in bars), "shown where standard error is a terminal"
     error = capsys.readouterr().err
-    assert f"4 lines are done already and lie in {target}.partial; continuing after them." in error
+    assert f"4 lines are done already and are in {target}.partial; continuing after them." in error
     assert f"{target}: 7 lines, 3 now in 0." in error
     assert "lines per second." in error
     assert caplog.messages == ["line 6 is not valid UTF-8; its invalid bytes were replaced by U+FFFD."]

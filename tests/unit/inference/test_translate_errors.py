@@ -273,7 +273,7 @@ def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
         (["--input", "/"], IsADirectoryError, "--input must name a text file, but / is a folder"),
         (["--output", "/"], IsADirectoryError, "--output must name a file, but / is a folder"),
         (["--restart"], ValueError, "--restart needs --input FILE and --output FILE, but --input is not given"),
-        (["--output", "/nowhere/a.txt"], FileNotFoundError, "--output must lie in an existing folder, but /nowhere"),
+        (["--output", "/nowhere/a.txt"], FileNotFoundError, "--output must be in an existing folder, but /nowhere"),
     ],
 )
 def test_run_raises_error_when_a_flag_is_wrong(model_folder, words, error, message):

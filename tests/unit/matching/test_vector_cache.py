@@ -216,7 +216,7 @@ def test_other_folders_are_not_touched(tmp_path):
     assert [path.name for path in foreign.iterdir()] == ["thesis.tex"]
     with pytest.raises(NotADirectoryError, match=r"must name a folder, but .* is a file"):
         CacheWriter(foreign / "thesis.tex", describe())
-    with pytest.raises(FileNotFoundError, match=r"must lie in an existing folder, but .*nowhere does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"must be in an existing folder, but .*nowhere does not exist"):
         CacheWriter(tmp_path / "nowhere" / "c", describe())
     orphan = tmp_path / "orphan"
     orphan.mkdir()

@@ -116,7 +116,7 @@ def test_alignments_supervise_the_cross_attention_of_one_layer(layer, supervised
     net = build_supervised(**both(layers=3), alignment_layer=layer).train()
     alignment_loss(net).backward()
     for number, part in enumerate(net.decoder.layers):
-        # What stands in front of the supervised layer gets gradients; its own output and what follows does not.
+        # What is in front of the supervised layer gets gradients; its own output and what follows does not.
         gradient = part.out_proj_weight.grad
         assert (gradient is None or not gradient.any()) == (number >= supervised)
         queries = part.branches["cross_attention"].key_value_proj.weight.grad

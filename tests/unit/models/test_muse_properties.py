@@ -107,7 +107,7 @@ def loss_of(net):
     return -lprobs.gather(-1, target[..., None])[target.ne(PAD)].mean()
 
 
-# ---- what stands next to a sentence -------------------------------------------------------------------------------
+# ---- what is next to a sentence ----------------------------------------------------------------------------------
 
 
 @torch.no_grad()

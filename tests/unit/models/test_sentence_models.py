@@ -86,7 +86,7 @@ def logits_of(net, sentences, characters=False, **padding):
     return net(**make_input(sentences, characters=characters, **padding)).logits
 
 
-# ---- what stands next to a sentence -------------------------------------------------------------------------------
+# ---- what is next to a sentence ----------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -96,7 +96,7 @@ def test_a_sentence_alone_equals_itself_in_a_batch_however_padded(pooled):
     batch = logits_of(net, sentences, characters)
     assert batch.shape == (4, 3)
     assert batch.isfinite().all()
-    for longer, filling in ((9, PAD), (5, 6)):  # whatever stands after the end, it is not read
+    for longer, filling in ((9, PAD), (5, 6)):  # whatever comes after the end, it is not read
         assert_close(logits_of(net, sentences, characters, longer=longer, filling=filling), batch, atol=ATOL)
     for row, sentence in enumerate(sentences):
         assert_close(logits_of(net, [sentence], characters)[0], batch[row], atol=ATOL)

@@ -121,7 +121,7 @@ def test_every_slice_starts_within_its_published_bound():
         assert 0.95 * bound < matrices[name][0].abs().max() <= bound, name
         assert (matrices[name][1] == 0).all()
     bounds = {
-        "self_attention": math.sqrt(3 / (2 * width)),  # fan-in 2C: attention and convolution stand side by side
+        "self_attention": math.sqrt(3 / (2 * width)),  # fan-in 2C: attention and convolution are side by side
         "conv": math.sqrt(3 / (2 * width)),
         "cross_attention": math.sqrt(3 / width),
         "ffn": 1 / math.sqrt(hidden),
@@ -272,7 +272,7 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(steps, normalize
         parts.append(out[0])
         part_weights.append(out[1])
         start = end
-    real = ~mask  # what stands at padding is unspecified
+    real = ~mask  # the result at padding is unspecified
     stepwise, weights = torch.cat(parts).transpose(0, 1), weights.permute(1, 2, 0, 3)
     assert_close(stepwise[real], whole.transpose(0, 1)[real], atol=2e-6, why="measured maximum 4.8e-7")
     assert_close(torch.cat(part_weights, dim=2).permute(1, 2, 0, 3)[real], weights[real], atol=1e-6)
@@ -357,7 +357,7 @@ def test_constructor_raises_error_when_branches_disagree_about_a_slice():
 def test_constructor_raises_error_when_a_group_is_torn_apart():
     branches = make_branches()
     order = ("self_attention", "ffn", "conv")
-    sentence = r"^branches of one group must stand next to each other, but got the groups \['self', 'ffn', 'self'\]\.$"
+    sentence = r"^branches of one group must be next to each other, but got the groups \['self', 'ffn', 'self'\]\.$"
     with pytest.raises(ValueError, match=sentence):
         ParallelLayer(WIDTH, {name: branches[name] for name in order})
 

@@ -78,7 +78,7 @@ def find_visible(windows, length, positions, padding=None):
 
 
 def find_real(length, padding):
-    """Queries that stand at no padding, shape (B or 1, 1, T, 1)."""
+    """Queries that are at no padding, shape (B or 1, 1, T, 1)."""
     if padding is None:
         return torch.ones(1, 1, length, 1, dtype=torch.bool)
     return ~padding[:, None, padding.shape[1] - length :, None]
@@ -136,7 +136,7 @@ def test_reference_equals_a_loop_over_the_visible_keys(ranges):
         inputs, mask = make_inputs(length, positions), make_padding(padding, positions)
         actual = window_attention(*inputs, windows, mask, backend="reference")
         expected = slow_window_attention(*inputs, windows, mask)
-        real = find_real(length, mask)  # what stands at padding is unspecified
+        real = find_real(length, mask)  # the result at padding is unspecified
         assert_close(actual.masked_fill(~real, 0.0), expected.masked_fill(~real, 0.0), atol=1e-12)
 
 

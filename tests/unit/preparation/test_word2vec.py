@@ -57,7 +57,7 @@ def test_words_that_meet_are_more_alike_than_those_that_do_not(algorithm):
 def test_rare_words_unknown_words_and_the_ends_of_long_texts():
     texts = [["a"] * 10_000 + ["b", "b"], ["<unk>", "<unk>", "c", "a"]]
     learned = train_word_vectors(lambda: texts, 4, SETTINGS)
-    assert learned.words == ["a", "b"]  # b stands where gensim no longer reads a text in one piece
+    assert learned.words == ["a", "b"]  # b is where gensim no longer reads a text in one piece
     assert learned.running == 10_004
     with pytest.raises(ValueError, match=r"^--word2vec needs words that occur at least --word2vec-min-count 9 times, "):
         train_word_vectors(lambda: [["a", "b"]], 4, {**SETTINGS, "min_count": 9})

@@ -33,7 +33,7 @@ def _package():
 
 @pytest.fixture
 def real_vocabulary():
-    """The vocabulary of BERT, where it lies next to the repository."""
+    """The vocabulary of BERT, where it is next to the repository."""
     path = REPOSITORY.parent / "shared" / "data" / "bert-vocab" / "vocab.txt.gz"
     if not path.is_file():
         pytest.skip("the vocabulary of BERT is not here")

@@ -17,8 +17,8 @@ def download():
 
 
 @pytest.fixture(scope="session")
-def tabulate():
-    return load_program(TOOLS / "tabulate.py")
+def results_table():
+    return load_program(TOOLS / "results_table.py")
 
 
 @pytest.fixture(scope="session")

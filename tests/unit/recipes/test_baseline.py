@@ -15,7 +15,6 @@ from muse_plugin.preparation import prepare_text
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
     """Runs the program; returns its exit code and what it printed to either stream."""
-    monkeypatch.setattr(sys, "path", ["of the program, which it deletes", *sys.path])
     program = load_program(EXAMPLES / "recipe" / "baseline.py")
 
     def call(kind, *flags):

@@ -16,7 +16,6 @@ WORDS = {"f": "apple pear plum cherry quince".split(), "m": "iron zinc lead tin 
 
 @pytest.fixture
 def program(monkeypatch):
-    monkeypatch.setattr(sys, "path", ["of the program, which it deletes", *sys.path])
     return load_program(EXAMPLES / "recipe" / "learn_vectors.py")
 
 

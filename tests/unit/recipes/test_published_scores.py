@@ -1,4 +1,4 @@
-"""Published scores stand next to runs with the published settings, not next to trials and changed models."""
+"""Published scores are next to runs with the published settings, not next to trials and changed models."""
 
 import importlib.util
 import json

@@ -297,12 +297,12 @@ def test_a_tree_gives_its_phrases_with_their_labels(phrases):
     ("line", "sentence"),
     [
         ("(3 (2 It) (4 (2 works)", "brackets must match"),
-        ("(3 (2 It)))", "')' stands outside of the tree"),
+        ("(3 (2 It)))", "')' is outside of the tree"),
         ("(3 a) (2 b)", "there is more than one tree"),
         ("(3 (2 It) ())", "a label from 0 to 4 must follow every opening bracket"),
         ("(7 x)", "a label from 0 to 4 must follow every opening bracket"),
         ("(3 (2))", "a phrase has no words"),
-        ("word", "'word' stands outside of the tree"),
+        ("word", "'word' is outside of the tree"),
     ],
 )
 def test_a_broken_tree_is_named_with_its_line(phrases, tmp_path, line, sentence):
@@ -652,10 +652,10 @@ def test_errors_are_read_out_of_logs(tmp_path):
         collect.read_errors(log, "test")
 
 
-# recipe/tabulate.py
+# recipe/results_table.py
 
 
-def test_scores_of_sentence_models_have_columns(tabulate, tmp_path):
+def test_scores_of_sentence_models_have_columns(results_table, tmp_path):
     files = []
     for seed, accuracy in ((1, 80.0), (2, 81.0)):
         path = tmp_path / f"{seed}.json"
@@ -665,7 +665,7 @@ def test_scores_of_sentence_models_have_columns(tabulate, tmp_path):
             "settings": {"model": "sentence_cnn", "seed": seed, "test_set": "test"},
         }
         path.write_text(json.dumps(record), encoding="utf-8")
-        files += tabulate.read_results(path)
-    lines = tabulate.make_table(files).splitlines()
+        files += results_table.read_results(path)
+    lines = results_table.make_table(files).splitlines()
     assert lines[0] == "| seeds | test: entity F1 | test: accuracy | test: macro F1 | test: MSE | training, s |"
     assert lines[2] == "| 1, 2 | 40.00 ± 0.00 | 80.50 ± 0.71 | 70.00 ± 0.00 | 0.0012 ± 0.0000 |  |"

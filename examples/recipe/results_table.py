@@ -1,4 +1,4 @@
-"""Makes a table out of the results of recipes: ``python tabulate.py runs/multi30k/*/results/*.json``.
+"""Makes a table out of the results of recipes: ``python results_table.py runs/multi30k/*/results/*.json``.
 
 Every file is one evaluation (``muse-plugin evaluate`` or ``score-labels`` with ``--output``). Runs that differ in
 nothing but the seed become one row, with mean and deviation; test sets become columns. Scores by length, where they
@@ -9,6 +9,7 @@ were measured, are a table of their own. ``--output RESULTS.md --intro TEXT.md``
 import argparse
 import json
 import os
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 # Recorded by recipe.sh: what tells test sets, seeds and times apart is no setting of the training.
 NOT_SETTINGS = ("seed", "test_set", "published", "train_command")
+# Arguments of fairseq-train that change how it works or what it prints, but no result.
+WITHOUT_EFFECT = re.compile(r"(?<!\S)--((num-workers|log-format|log-interval)[ =]\S+|no-progress-bar)(?!\S) ?")
 SHOWN = {
     "tokenized_bleu": "tokenised BLEU",
     "bleu": "sacreBLEU",
@@ -87,6 +90,8 @@ def read_results(path: Path) -> list[Result]:
 def parse_result(record: dict[str, Any]) -> Result:
     settings = record["settings"]
     group = {k: str(v) for k, v in settings.items() if k not in NOT_SETTINGS and not k.startswith("seconds_")}
+    if "flags" in group:
+        group["flags"] = WITHOUT_EFFECT.sub("", group["flags"]).strip()
     record["scores"]
     test_set, published = settings.get("test_set", "test"), settings.get("published")
     return Result(tuple(sorted(group.items())), str(settings.get("seed")), test_set, published, record)
@@ -188,7 +193,7 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
     columns = {tuple((b["label"], b["num_sentences"]) for b in one["buckets"]) for one in every}
     if len(columns) > 1:
         raise ValueError(
-            f"scores by length of {test} must be of the same lengths to stand in one table, but got "
+            f"scores by length of {test} must be of the same lengths to be in one table, but got "
             f"{' and '.join(sorted(', '.join(label for label, _ in one) for one in columns))}; evaluate again alike."
         )
     names = [f"{label} ({count:,})" for label, count in columns.pop()]
@@ -249,7 +254,7 @@ def main() -> int:
         table = make_table(results)
         text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + table
     except (OSError, ValueError) as error:
-        print(f"tabulate: error: {error}", file=sys.stderr)
+        print(f"results_table: error: {error}", file=sys.stderr)
         return 2
     if args.keep is not None:
         write(args.keep, "".join(format_record(result.record) for result in results))

@@ -23,14 +23,14 @@ def make(folder, name, bleu, **settings):
     return path
 
 
-def test_seeds_are_averaged_and_settings_compared(tmp_path, tabulate):
+def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
     files = [
         make(tmp_path, "a", 40.0, seed=1),
         make(tmp_path, "b", 42.0, seed=2),
         make(tmp_path, "c", 33.0, seed=1, test_set="test_b", published=33.4),
         make(tmp_path, "d", 38.5, model="transformer"),
     ]
-    table = tabulate.make_table([result for path in files for result in tabulate.read_results(path)])
+    table = results_table.make_table([result for path in files for result in results_table.read_results(path)])
     lines = table.splitlines()
     assert lines[0] == "| model | seeds | test_a: tokenised BLEU | test_b: tokenised BLEU | training, s |"
     assert lines[2] == "| published |  | 41.0 | 33.4 |  |"
@@ -41,16 +41,35 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, tabulate):
     assert "/home/me" not in table
 
 
-def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, tabulate):
+def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, results_table):
     files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, attention="distance", rdrop=0)]
-    lines = tabulate.make_table([result for path in files for result in tabulate.read_results(path)]).splitlines()
+    lines = results_table.make_table(
+        [result for path in files for result in results_table.read_results(path)]
+    ).splitlines()
     assert lines[0].startswith("| attention | seeds |")
     assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "distance"]
 
 
-def test_a_setting_of_zero_is_told_from_none_where_nothing_else_differs(tmp_path, tabulate):
+@pytest.mark.parametrize(
+    ("flags", "shown"),
+    [
+        ("--num-workers 0", ""),
+        ("--log-interval=5 --lr 0.1 --no-progress-bar", "--lr 0.1"),
+        ("--num-workers 0 --lr 0.1 --log-format json", "--lr 0.1"),
+        ("--no-progress-barrier", "--no-progress-barrier"),
+    ],
+)
+def test_flags_without_effect_on_a_result_tell_no_rows_apart(tmp_path, results_table, flags, shown):
+    files = [make(tmp_path, "a", 40.0, flags=shown), make(tmp_path, "b", 42.0, seed=2, flags=flags)]
+    results = [result for path in files for result in results_table.read_results(path)]
+    assert "| 1, 2 | 41.00 ± 1.41 | 100 |" in results_table.make_table(results)
+
+
+def test_a_setting_of_zero_is_told_from_none_where_nothing_else_differs(tmp_path, results_table):
     files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, distance_alpha="0")]
-    lines = tabulate.make_table([result for path in files for result in tabulate.read_results(path)]).splitlines()
+    lines = results_table.make_table(
+        [result for path in files for result in results_table.read_results(path)]
+    ).splitlines()
     assert lines[0].startswith("| distance alpha | seeds |")
     assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "0"]
 
@@ -66,7 +85,7 @@ def with_lengths(path, *scores):
     return path
 
 
-def test_scores_by_length_are_a_table_of_their_own(tmp_path, tabulate):
+def test_scores_by_length_are_a_table_of_their_own(tmp_path, results_table):
     files = [
         with_lengths(make(tmp_path, "a", 40.0, seed=1), 70.0, 50.0),
         with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0, 60.0),
@@ -78,7 +97,9 @@ def test_scores_by_length_are_a_table_of_their_own(tmp_path, tabulate):
     for number, lengths in ((4, None), (5, {"unit": "word", "buckets": [{"low": 1, "scores": [30.0]}]})):
         record = json.loads(files[number].read_text())
         files[number].write_text(json.dumps({**record, "length_buckets": lengths}))
-    lines = tabulate.make_table([result for path in files for result in tabulate.read_results(path)]).splitlines()
+    lines = results_table.make_table(
+        [result for path in files for result in results_table.read_results(path)]
+    ).splitlines()
     start = next(i for i, line in enumerate(lines) if "so many" in line)
     assert lines[start - 1] == ""
     assert lines[start : start + 5] == [
@@ -90,23 +111,23 @@ def test_scores_by_length_are_a_table_of_their_own(tmp_path, tabulate):
     ]
 
 
-def test_other_bounds_are_refused(tmp_path, tabulate):
+def test_other_bounds_are_refused(tmp_path, results_table):
     files = [with_lengths(make(tmp_path, "a", 40.0), 70.0, 50.0), with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0)]
     with pytest.raises(ValueError, match=r"of the same lengths .* but got 1-10 and 1-10, >10; evaluate again alike"):
-        tabulate.make_table([result for path in files for result in tabulate.read_results(path)])
+        results_table.make_table([result for path in files for result in results_table.read_results(path)])
 
 
-def test_another_file_is_refused(tmp_path, tabulate):
+def test_another_file_is_refused(tmp_path, results_table):
     path = tmp_path / "x.json"
     path.write_text('{"scores": {}}')
     with pytest.raises(ValueError, match=r"x.json must be written by 'muse-plugin evaluate --output', but is not"):
-        tabulate.read_results(path)
+        results_table.read_results(path)
 
 
-def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, tabulate, monkeypatch, capsys):
+def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, results_table, monkeypatch, capsys):
     def run(*words):
-        monkeypatch.setattr("sys.argv", ["tabulate.py", *map(str, words)])
-        code = tabulate.main()
+        monkeypatch.setattr("sys.argv", ["results_table.py", *map(str, words)])
+        code = results_table.main()
         return code, capsys.readouterr()
 
     files = [
@@ -130,11 +151,11 @@ def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, ta
     assert "--keep must end with .jsonl, but is" in capsys.readouterr().err
 
 
-def test_results_of_multi30k_are_those_of_its_kept_runs(tabulate):
+def test_results_of_multi30k_are_those_of_its_kept_runs(results_table):
     folder = REPOSITORY / "examples" / "multi30k"
     text = (folder / "RESULTS.md").read_text(encoding="utf-8")
     runs = {}
-    for result in tabulate.read_results(folder / "runs.jsonl"):
+    for result in results_table.read_results(folder / "runs.jsonl"):
         score = result.record["scores"]["tokenized_bleu"]["mean"]
         runs.setdefault((result.group, result.seed), []).append(f"{score:.2f}")
     assert len(runs) >= 3

@@ -1,0 +1,22 @@
+"""A checkpoint of 0.1.0 loads and gives the scores that 0.1.0 gave, as CHANGELOG.md promises for 0.2."""
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils
+from support.helpers import REPOSITORY, assert_close
+
+import muse_plugin  # noqa: F401  (registers the models)
+
+FOLDER = REPOSITORY / "tests" / "fixtures" / "checkpoint_version_0_1"
+
+
+def test_the_scores_are_those_of_that_version():
+    settings = {"data": str(FOLDER), "source_lang": "de", "target_lang": "en"}
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(FOLDER / "checkpoint.pt")], settings)
+    wanted = {name: torch.from_numpy(values) for name, values in np.load(FOLDER / "expected.npz").items()}
+    lengths = wanted["source"].ne(task.source_dictionary.pad()).sum(dim=1)
+    output = model.eval()(wanted["source"], lengths, wanted["previous"])
+    scores = model.get_normalized_probs(output, log_probs=True)
+    real = wanted["previous"].ne(task.target_dictionary.pad())
+    assert real.sum() == 7
+    assert_close(scores[real], wanted["log_probs"][real], atol=1e-5)
