@@ -1,11 +1,10 @@
 """The tutorial's commands, one after the other as a reader gives them, on a handful of its sentences."""
 
 import json
-import os
 import re
 
 import pytest
-from support.helpers import REPOSITORY, run_command
+from support.helpers import REPOSITORY, recipe_environment, run_command
 
 # What makes an afternoon a minute; all else is as printed.
 TRIAL = {
@@ -27,7 +26,7 @@ def test_every_command_of_the_tutorial_works(tmp_path):
         assert printed in script
         script = script.replace(printed, short)
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    environment = recipe_environment(PYTHONPATH=str(REPOSITORY))
     done = run_command(["bash", "-c", script], cwd=tmp_path, env=environment, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -40,4 +39,4 @@ def test_every_command_of_the_tutorial_works(tmp_path):
     translations = (mine / "a").read_text()
     assert translations.count("\n") == 80
     assert translations.strip()
-    assert (mine / "b").read_text() == translations  # without fairseq and torch
+    assert (mine / "b").read_text() == translations
