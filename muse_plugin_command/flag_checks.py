@@ -1,6 +1,7 @@
 """Checks of flags that several commands make."""
 
 import argparse
+import importlib.util
 from pathlib import Path
 from typing import Optional
 
@@ -52,6 +53,25 @@ def check_read_twice(path: Path, flag: str) -> None:
         raise FileNotFoundError(f"{flag} must name a text file, but {path} does not exist.")
     if not path.is_file():
         raise ValueError(f"{flag} must name an ordinary file, which is read twice, but {path} is none; store it first.")
+
+
+def check_packages(what: str, *packages: str, extra: str) -> None:
+    """Checks that packages are installed, without importing them.
+
+    Args:
+        what: needs them.
+        *packages: by the names under which they are imported and installed.
+        extra: of this package, which has them.
+
+    Raises:
+        ImportError: if one is missing.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{what} needs {' and '.join(packages)}, but {' and '.join(missing)} cannot be found; run "
+            f"pip install {' '.join(missing)}, or install this package with the extra '{extra}'."
+        )
 
 
 def check_streams(source: Optional[Path], target: Optional[Path]) -> None:

@@ -5,7 +5,7 @@ import importlib.util
 import itertools
 import logging
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -21,6 +21,10 @@ Search = Callable[[], object]
 # Makes a search of a system, from tokens (sentences, length) and the size of the beam.
 SearchMaker = Callable[[torch.Tensor, int], Search]
 _CTRANSLATE2 = (systems.CTRANSLATE2, systems.CTRANSLATE2_INT8)
+_SIMPLE_ONNX = (systems.SIMPLE_ONNX, systems.SIMPLE_ONNX_INT8)
+_MUSE_ONNX = (systems.MUSE_ONNX, systems.MUSE_ONNX_INT8)
+# Contestants whose package may be missing.
+_PACKAGES = {"ctranslate2": _CTRANSLATE2, "onnxruntime": (*_SIMPLE_ONNX, *_MUSE_ONNX)}
 SYSTEMS = {
     "six_layers": (
         systems.TRANSFORMER,
@@ -28,6 +32,7 @@ SYSTEMS = {
         systems.SIMPLE,
         systems.SIMPLE_STEPWISE,
         systems.SIMPLE_INT8,
+        *_SIMPLE_ONNX,
         *_CTRANSLATE2,
     ),
     "base": (
@@ -36,6 +41,7 @@ SYSTEMS = {
         systems.MUSE,
         systems.MUSE_STEPWISE,
         systems.MUSE_INT8,
+        *_MUSE_ONNX,
         *_CTRANSLATE2,
     ),
 }
@@ -44,15 +50,16 @@ _DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, *_CTRANSLAT
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yields every setting, size of the beam, number of sentences and length."""
-    factory, missing = ModelFactory(args.vocabulary), _find_missing(args)
+    factory = ModelFactory(args.vocabulary)
     for setting in args.setting:
         torch.manual_seed(args.seed)
         names = systems.select(SYSTEMS.get(setting, _DEFAULT), args)
+        missing = _find_missing(names)
         makers = {name: _prepare(factory, name, setting, args) for name in names if name not in missing}
         if not makers:
             raise ImportError(
-                f"--without must leave a contestant that is installed, but got {'; '.join(names)} without ctranslate2; "
-                "leave a name out, or pip install ctranslate2."
+                f"--without must leave a contestant that is installed, but got {'; '.join(names)}, whose packages are "
+                "missing; leave a name out, or install them."
             )
         for beam, sentences, length in itertools.product(args.beam, args.sentences, args.lengths):
             source = factory.make_tokens(sentences, length, args.device)
@@ -62,12 +69,15 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
             yield Case(case, searches.items(), sentences * length, 1 if length <= 100 else 0, absent)
 
 
-def _find_missing(args: argparse.Namespace) -> tuple[str, ...]:
-    """The systems whose package is not installed, after saying so."""
-    if args.device.type != "cpu" or importlib.util.find_spec("ctranslate2") is not None:
-        return ()
-    logger.warning("CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it.")
-    return _CTRANSLATE2
+def _find_missing(names: Sequence[str]) -> set[str]:
+    """The contestants whose package is not installed, after saying so."""
+    missing: set[str] = set()
+    for package, users in _PACKAGES.items():
+        asked = set(users) & set(names)
+        if asked and importlib.util.find_spec(package) is None:
+            logger.warning("%s not measured: pip install %s adds it.", "; ".join(sorted(asked)), package)
+            missing |= asked
+    return missing
 
 
 def _prepare(factory: ModelFactory, name: str, setting: str, args: argparse.Namespace) -> SearchMaker:

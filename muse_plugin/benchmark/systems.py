@@ -23,9 +23,13 @@ DYNAMIC_CONV = "fairseq dynamic conv"
 SIMPLE = "MUSE-simple"
 SIMPLE_INT8 = "MUSE-simple int8"
 SIMPLE_ORDINARY = "MUSE-simple, ordinary form"
+SIMPLE_ONNX = "MUSE-simple, onnxruntime"
+SIMPLE_ONNX_INT8 = "MUSE-simple, onnxruntime int8"
 MUSE = "MUSE"
 MUSE_INT8 = "MUSE int8"
 MUSE_ORDINARY = "MUSE, ordinary form"
+MUSE_ONNX = "MUSE, onnxruntime"
+MUSE_ONNX_INT8 = "MUSE, onnxruntime int8"
 MUSE_UNFUSED = "MUSE, unfused form"
 CTRANSLATE2 = "CTranslate2 Transformer"
 CTRANSLATE2_INT8 = "CTranslate2 Transformer int8"
@@ -36,8 +40,11 @@ MUSE_COMPILED = "MUSE, compiled layers"
 _ARCHS = {
     **dict.fromkeys((TRANSFORMER, CTRANSLATE2, CTRANSLATE2_INT8), "transformer"),
     DYNAMIC_CONV: "lightconv",
-    **dict.fromkeys((SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY, SIMPLE_STEPWISE), "muse_simple"),
-    **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_UNFUSED, MUSE_STEPWISE, MUSE_COMPILED), "muse"),
+    **dict.fromkeys(
+        (SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY, SIMPLE_ONNX, SIMPLE_ONNX_INT8, SIMPLE_STEPWISE), "muse_simple"
+    ),
+    **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_ONNX, MUSE_ONNX_INT8, MUSE_UNFUSED), "muse"),
+    **dict.fromkeys((MUSE_STEPWISE, MUSE_COMPILED), "muse"),
 }
 
 # Depth and widths, by the name of the setting (papers: arXiv:1911.09483 for base and large).
@@ -127,6 +134,7 @@ class ModelFactory:
             own = {"weight_softmax": True}
         elif arch != "transformer":
             own = {"int8_inference": name.endswith("int8"), "compile_layers": name == MUSE_COMPILED}
+            own["inference_backend"] = "onnxruntime" if "onnxruntime" in name else "torch"
             own["static_decoding"] = "never" if name in (SIMPLE_STEPWISE, MUSE_STEPWISE) else "auto"
         args = Namespace(
             arch=arch,
@@ -173,7 +181,7 @@ def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     if unknown:
         raise ValueError(f"--without must name contestants, but got {unknown[0]!r}; there are: {'; '.join(names)}.")
     left = [name for name in names if name not in args.without]
-    idle = ("graphs", "compiled layers") if args.device.type == "cpu" else ("int8", CTRANSLATE2)
+    idle = ("graphs", "compiled layers") if args.device.type == "cpu" else ("int8", "onnxruntime", CTRANSLATE2)
     left = [name for name in left if not name.endswith(idle)]
     if not left:
         raise ValueError("--without must leave at least one contestant, but it names them all; leave a name out.")

@@ -11,7 +11,7 @@ from muse_plugin.exporting.model_card import describe_training, find_scores
 from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import check_file
 from muse_plugin.inference.translate import Translator
-from muse_plugin_command.flag_checks import check_target_folder
+from muse_plugin_command.flag_checks import check_packages, check_target_folder
 
 
 class Source(NamedTuple):
@@ -45,12 +45,12 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     if args.format == "onnx":
-        _require("onnx", "onnxruntime", extra="export")
+        check_packages("muse-plugin export", "onnx", "onnxruntime", extra="export")
         from muse_plugin.exporting.onnx_folder import fill_folder
     else:
-        _require("ctranslate2", extra="ctranslate2")
+        check_packages("muse-plugin export", "ctranslate2", extra="ctranslate2")
         from muse_plugin.exporting.ctranslate2_folder import fill_folder
-    translator = Translator.load(args.path, data=args.data, cpu=True)
+    translator = Translator.load(args.path, data=args.data, cpu=True, inference_backend="torch")
     checkpoint = find_checkpoint(args.path)
     if translator.pipeline.source.settings.subwords == "wordpiece":
         raise NotImplementedError(
@@ -88,16 +88,4 @@ def _check(args: argparse.Namespace) -> None:
     if args.evaluate and args.format != "onnx":
         raise ValueError(
             "--evaluate translates with the program of --format onnx, but got --format ctranslate2; leave it out."
-        )
-
-
-def _require(*packages: str, extra: str) -> None:
-    """Says before anything is loaded which package is missing."""
-    import importlib.util
-
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ImportError(
-            f"muse-plugin export needs {' and '.join(packages)}, but {' and '.join(missing)} cannot be found; run "
-            f"pip install {' '.join(missing)}, or install this package with the extra '{extra}'."
         )

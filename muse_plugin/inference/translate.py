@@ -28,6 +28,7 @@ from muse_plugin.inference.streaming import (
     resume,
     run_until_stopped,
 )
+from muse_plugin.models.onnx.sessions import run_in_onnxruntime_
 from muse_plugin.text.dictionary_fit import check_dictionaries
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME
@@ -73,6 +74,7 @@ def _translate(args: argparse.Namespace) -> None:
         batch_size=args.batch_size,
         cpu=args.cpu,
         constraints=args.constraints,
+        inference_backend=args.inference_backend,
     )
     with resume(args.input, args.output, BUFFER_SIZE, lambda: _describe(args, translator), args.restart) as run:
         for lines in run:
@@ -83,7 +85,7 @@ def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, A
     """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
     pipeline = translator.pipeline
     names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
-    flags = ("beam", "lenpen", "max_tokens", "batch_size", "constraints")
+    flags = ("beam", "lenpen", "max_tokens", "batch_size", "constraints", "inference_backend")
     return {
         "the command": "translate",
         "muse_plugin": __version__,
@@ -110,6 +112,7 @@ class Translator:
         cpu: if false, a GPU is used when there is one.
         constraints: "ordered" or "unordered": phrases that follow a line, each after a tab, must occur in its
             translation, in their order or in any; None if a tab is a space.
+        inference_backend: "torch", "onnxruntime", or None for what the model was trained with.
         folder: where the dictionaries and the text pipeline are.
         state: what the checkpoint holds besides parameters, as ``read_state`` gives it.
     """
@@ -125,6 +128,7 @@ class Translator:
         batch_size: int = 64,
         cpu: bool = False,
         constraints: Optional[str] = None,
+        inference_backend: Optional[str] = None,
         folder: Path = Path(),
         state: Optional[dict[str, Any]] = None,
     ) -> None:
@@ -140,7 +144,11 @@ class Translator:
         if self.use_cuda:
             model.cuda()
         model.eval()
-        model.make_generation_fast_(beamable_mm_beam_size=beam, need_attn=False)  # type: ignore[operator]
+        if inference_backend == "onnxruntime":  # fairseq's own models know no back ends
+            run_in_onnxruntime_(model)
+        else:
+            prepare: Any = model.make_generation_fast_
+            prepare(beamable_mm_beam_size=beam, need_attn=False, inference_backend=inference_backend)
         self.constraints = constraints
         settings = argparse.Namespace(
             beam=beam,

@@ -1,6 +1,6 @@
 """One step of a decoder as a function of tensors: what it remembers goes in and out, and nothing depends on numbers.
 
-``static_decoding.py`` runs it with histories of a fixed size, ``exporting/graphs.py`` writes it as a graph.
+``static_decoding.py`` runs it with histories of a fixed size, ``onnx/graphs.py`` writes it as a graph.
 """
 
 from __future__ import annotations

@@ -505,8 +505,18 @@ class MuseModel(HubLoading):
         except NoCompilerError as error:
             raise RuntimeError(f"--compile-layers: {error}") from None
 
-    def make_generation_fast_(self, **named):
-        """Adds the inference forms; names the flag where ``--int8-inference`` is not possible."""
+    def make_generation_fast_(self, inference_backend: Optional[str] = None, **named):
+        """Adds the inference forms; names the flag where ``--int8-inference`` is not possible.
+
+        Args:
+            inference_backend: instead of that of ``--inference-backend``.
+            **named: of fairseq.
+        """
+        if (inference_backend or str(self.decoder.cfg.inference_backend)) == "onnxruntime":
+            from muse_plugin.models.onnx.sessions import run_in_onnxruntime_  # which reads this file
+
+            run_in_onnxruntime_(self, bool(named.get("need_attn")))
+            return
         with naming("--int8-inference") if self.decoder.cfg.int8_inference else nullcontext():
             super().make_generation_fast_(**named)
 

@@ -46,6 +46,7 @@ from muse_plugin.models.sentence_config import find_without_effect
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 from muse_plugin.ops.dynamic_conv import BACKENDS
 from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
+from muse_plugin_command.flags.translate import INFERENCE_BACKENDS
 
 FAIRSEQ = "fairseq"
 DECODER_LAYERS = (PARALLEL, FAIRSEQ)
@@ -194,6 +195,11 @@ class MuseConfig(
         False,
         "generate with weights rounded to 8 bits, on the CPU; training is not affected. For a trained model: "
         "--model-overrides \"{'model': {'int8_inference': True}}\"",
+    )
+    inference_backend: ChoiceEnum(list(INFERENCE_BACKENDS)) = flag(
+        "torch",
+        "what generates, on the CPU: torch, or onnxruntime, which takes each step of the search as one call. For a "
+        "trained model: --model-overrides \"{'model': {'inference_backend': 'onnxruntime'}}\"",
     )
     static_decoding: ChoiceEnum(["auto", "always", "never"]) = flag(
         "auto",
@@ -411,7 +417,7 @@ def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
     if find_layer_type(cfg, "decoder") != FAIRSEQ:
         return []
     names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
-    names.append("static_decoding")
+    names += ["static_decoding", "inference_backend"]
     return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
 
 

@@ -10,6 +10,8 @@ from muse_plugin_command.flags.shared import (
     add_translation_data_argument,
 )
 
+INFERENCE_BACKENDS = ("torch", "onnxruntime")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of ``muse-plugin translate`` on ``parser``."""
@@ -19,6 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stream_arguments(parser)
     add_search_arguments(parser)
     add_batch_arguments(parser)
+    parser.add_argument(
+        "--inference-backend",
+        choices=INFERENCE_BACKENDS,
+        help="what runs the model: torch, or onnxruntime, on the CPU alone (needs the extra 'export'); the same "
+        "translations (default: as the model was trained with, else torch)",
+    )
     parser.add_argument(
         "--constraints",
         nargs="?",

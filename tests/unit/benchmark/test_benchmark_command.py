@@ -70,7 +70,7 @@ def test_prints_a_row_per_case_and_writes_every_number(kind, cases, names, tmp_p
 def test_without_ctranslate2_its_columns_are_there_and_a_sentence_says_why(tmp_path, monkeypatch, capsys, caplog):
     monkeypatch.setattr(generation_speed.importlib.util, "find_spec", lambda name: None)
     record = run("generate", tmp_path / "a.json", "--beam", "2", "1")
-    assert "CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it." in caplog.text
+    assert "CTranslate2 Transformer int8 not measured: pip install ctranslate2 adds it." in caplog.text
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [m.case["beam"] for m in record.measurements] == [2] * 4 + [1] * 4
     assert len(rows) == 8

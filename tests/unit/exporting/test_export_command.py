@@ -87,8 +87,8 @@ def test_int8_is_smaller_and_measured_before_and_after(checkpoint_folder, tmp_pa
 
 
 def test_weights_beyond_one_file_lie_in_a_second(checkpoint_folder, tmp_path, monkeypatch, exported):
-    monkeypatch.setattr("muse_plugin.exporting.onnx_file.LARGEST_FILE", 1000)
-    monkeypatch.setattr("muse_plugin.exporting.onnx_file.SECOND_FILE_FROM", 0)
+    monkeypatch.setattr("muse_plugin.models.onnx.onnx_file.LARGEST_FILE", 1000)
+    monkeypatch.setattr("muse_plugin.models.onnx.onnx_file.SECOND_FILE_FROM", 0)
     output = tmp_path / "folder"
     assert export(checkpoint_folder, output) == 0
     names = {path.name for path in output.iterdir()}

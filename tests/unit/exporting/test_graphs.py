@@ -10,7 +10,7 @@ from support.helpers import assert_close
 from support.muse_models import ATOL, SMALL, SYMBOLS, VARIANTS, build, built, lengths_of, make_pair, make_task
 from torch import nn
 
-from muse_plugin.exporting.graphs import make_graphs
+from muse_plugin.models.onnx.graphs import make_graphs
 
 LENGTHS = [((7, 5, 3), (9, 9, 9)), ((1,), (22,)), ((20, 18, 2, 2), (5, 5, 5, 5))]
 # One for each way that something is computed; the others differ in numbers only.
@@ -86,7 +86,7 @@ def test_steps_with_explicit_histories_equal_the_model(name):
 def test_onnx_files_equal_the_model(name, tmp_path):
     pytest.importorskip("onnx", reason="needs the extra 'export'")
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'export'")
-    from muse_plugin.exporting.onnx_file import write_encoder, write_step
+    from muse_plugin.models.onnx.onnx_file import write_encoder, write_step
 
     net = build_variant(name)
     graphs = make_graphs(net)

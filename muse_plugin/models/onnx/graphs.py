@@ -3,7 +3,7 @@
 What step-by-step decoding remembers goes in and out as tensors: for each layer the history of its cached slices, and
 the keys and values of the encoder, which are computed once per sentence and never copied per hypothesis. The layers are
 the model's own, in their form for inference; only the history is kept in another way (``_Growing``). ``onnx_file.py``
-writes these graphs; ``run.py`` searches with them.
+writes these graphs; ``exporting/run.py`` searches with them, and ``sessions.py`` hands them to fairseq's search.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from torch import Tensor, nn
 
-from muse_plugin.exporting.plain_layers import from_fairseq
 from muse_plugin.models.decoder_step import DecoderStep, Embedding, find_cross_attention
 from muse_plugin.models.muse import MuseDecoder, MuseEncoder
+from muse_plugin.models.onnx.plain_layers import from_fairseq
 from muse_plugin.modules.attention import SelfAttention, make_padding
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import GatedConv, StaticConv
@@ -46,8 +46,8 @@ def make_graphs(model: Any) -> tuple[EncoderGraph, StepGraph]:
             return EncoderGraph(encoder, *sides), StepGraph(decoder, sides[1])
     except NotImplementedError as error:
         raise NotImplementedError(
-            "muse-plugin export takes translation models: muse, muse_simple, plain_transformer and fairseq's "
-            f"transformer, but of this model {error}; translate with fairseq-generate."
+            "ONNX graphs are made of translation models: muse, muse_simple, plain_transformer and fairseq's "
+            f"transformer, but of this model {error}; translate by PyTorch."
         ) from error
 
 

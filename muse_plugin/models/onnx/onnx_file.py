@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from muse_plugin.exporting.graphs import EncoderGraph, StepGraph
+from muse_plugin.models.onnx.graphs import EncoderGraph, StepGraph
 
 OPSET = 17  # the first with layer norm as one operator
 LARGEST_FILE = (1 << 31) - (1 << 20)  # bytes: a file of protobuf holds less than 2 GiB
@@ -40,7 +40,7 @@ def write_encoder(graph: EncoderGraph, path: Path) -> None:
     _save(model, path)
 
 
-def write_step(graph: StepGraph, path: Path) -> None:
+def write_step(graph: StepGraph, path: Path, chooses: bool = True) -> None:
     """Writes a step of the decoder.
 
     Inputs are ``tokens``, ``position``, ``order``, ``padding``, ``candidates`` (K, int64, shape (1,)), the encoder's
@@ -50,6 +50,7 @@ def write_step(graph: StepGraph, path: Path) -> None:
     Args:
         graph: what is written.
         path: the file.
+        chooses: if false, there are no ``candidates``, and the first result is ``log_probabilities`` (R, V).
 
     Raises:
         ImportError: if the package onnx is missing.
@@ -68,7 +69,8 @@ def write_step(graph: StepGraph, path: Path) -> None:
     new = [f"new.{name}" for name in graph.history_sizes]
     axes |= {name: {0: "rows", 1: "length"} for name in new}
     model = _export(graph, inputs, names, ["log_probabilities", *new], axes)
-    _add_choice(model)
+    if chooses:
+        _add_choice(model)
     _save(model, path)
 
 
@@ -103,8 +105,8 @@ def _export(
         except torch.onnx.errors.OnnxExporterError as error:
             reason = " ".join(str(error).split())[:200]
             raise NotImplementedError(
-                f"muse-plugin export needs parts that ONNX can say, but of this model torch {torch.__version__} says: "
-                f"{reason}; translate with muse-plugin translate."
+                f"ONNX graphs need parts that ONNX can say, but of this model torch {torch.__version__} says: "
+                f"{reason}; translate by PyTorch."
             ) from error
         finally:
             logging.getLogger("torch.onnx").setLevel(level)

@@ -1,0 +1,216 @@
+"""Runs the encoder and each step of the decoder as one call to onnxruntime, within fairseq's own search.
+
+The graphs are those of ``muse-plugin export``, see ``graphs.py``. What a search remembers stays in onnxruntime's
+tensors; rows are picked by the graph of the next step.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
+from torch import Tensor
+
+from muse_plugin.models.onnx.graphs import make_graphs
+from muse_plugin.models.onnx.onnx_file import ENCODER_NAME, STEP_NAME, round_to_int8, write_encoder, write_step
+from muse_plugin.modules.layer_cache import group_rows
+from muse_plugin_command.flag_checks import check_packages
+
+_STATE = "onnxruntime"
+_WHAT = "the inference back end onnxruntime"
+_WAY_OUT = "take the back end torch"
+
+
+def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
+    """Replaces the encoder and decoder of a model by ones that run in onnxruntime, on as many threads as PyTorch.
+
+    Args:
+        model: a translation model in evaluation mode; 8-bit weights if its flag ``int8_inference`` says so.
+        need_attn: whether generation must return attention.
+
+    Raises:
+        ImportError: if onnx or onnxruntime is missing.
+        NotImplementedError: if the graphs cannot compute what is asked for.
+    """
+    check_packages(_WHAT, "onnx", "onnxruntime", extra="export")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker
+    weight = next(model.parameters())
+    _check_place(weight)
+    encoder, step = make_graphs(model)
+    if model.decoder.adaptive_softmax is not None:
+        raise NotImplementedError(
+            f"{_WHAT} takes models whose output layer is one matrix, but this one has an adaptive softmax; {_WAY_OUT}."
+        )
+    with tempfile.TemporaryDirectory() as place:
+        paths = [Path(place) / name for name in (ENCODER_NAME, STEP_NAME)]
+        write_encoder(encoder, paths[0])
+        write_step(step, paths[1], chooses=False)
+        if getattr(model.decoder.cfg, "int8_inference", False):
+            rounded = [path.with_name(f"int8_{path.name}") for path in paths]
+            for path, target in zip(paths, rounded, strict=True):
+                round_to_int8(path, target)
+            paths = rounded
+        model.encoder = OnnxEncoder(model.encoder, paths[0])
+        model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_sizes, need_attn)
+    model.eval()
+
+
+def _check_place(tensor: Tensor) -> None:
+    if tensor.device.type != "cpu" or tensor.dtype not in (torch.float32, torch.int64):
+        raise NotImplementedError(
+            f"{_WHAT} computes in float32 on the CPU, but got {tensor.dtype} on {tensor.device}; add --cpu, leave out "
+            f"--fp16 and the like, or {_WAY_OUT}."
+        )
+
+
+class _Session:
+    """A graph, ready to run.
+
+    Args:
+        path: its file, not needed any more afterwards.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._outputs = [value.name for value in self._session.get_outputs()]
+        self.value = onnxruntime.OrtValue.ortvalue_from_numpy
+
+    def wrap(self, tensor: Tensor) -> Any:
+        """A tensor as one of onnxruntime, in the same memory."""
+        return self.value(tensor.contiguous().numpy())
+
+    def __call__(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Results by name; of what is known, the graph takes what it reads."""
+        results = self._session.run_with_ort_values(self._outputs, {name: known[name] for name in self._inputs})
+        return dict(zip(self._outputs, results, strict=True))
+
+
+class OnnxEncoder(FairseqEncoder):
+    """An encoder whose results are what ``EncoderGraph`` returns.
+
+    Args:
+        encoder: whose place it takes.
+        path: of the graph.
+    """
+
+    def __init__(self, encoder: Any, path: Path) -> None:
+        super().__init__(encoder.dictionary)
+        self._longest = encoder.max_positions()
+        self._session = _Session(path)
+
+    def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **_: Any) -> dict[str, Any]:
+        """Encodes sentences, shape (B, S)."""
+        _check_place(src_tokens)
+        values = self._session({"tokens": self._session.wrap(src_tokens)})
+        return {"values": values, "sentences": len(src_tokens), "rows_per_sentence": 1}
+
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        """Picks rows; see ``MuseEncoder.reorder_encoder_out``."""
+        before = encoder_out["rows_per_sentence"]
+        left, rows_per_sentence = group_rows(new_order, encoder_out["sentences"], before)
+        encoder_out = {**encoder_out, "rows_per_sentence": rows_per_sentence}
+        if left is not None:
+            picked = {
+                name: self._session.wrap(torch.from_numpy(value.numpy()).index_select(0, left))
+                for name, value in encoder_out["values"].items()
+            }
+            encoder_out |= {"values": picked, "sentences": len(left)}
+        return encoder_out
+
+    def max_positions(self) -> int:
+        """Of a source, in tokens."""
+        longest: int = self._longest
+        return longest
+
+
+@dataclass
+class _State:
+    """What a search remembers: histories by name, which of their rows continue (R,), and how long they are."""
+
+    histories: dict[str, Any]
+    order: Tensor
+    length: int = 0
+
+
+class OnnxDecoder(FairseqIncrementalDecoder):
+    """A decoder that steps through the target in a search.
+
+    Args:
+        decoder: whose place it takes.
+        path: of the graph.
+        history_sizes: see ``StepGraph``.
+        needs_attention: whether generation must return attention, which is refused.
+    """
+
+    def __init__(self, decoder: Any, path: Path, history_sizes: Mapping[str, int], needs_attention: bool) -> None:
+        super().__init__(decoder.dictionary)
+        self._longest = decoder.max_positions()
+        self._session = _Session(path)
+        self._sizes = dict(history_sizes)
+        self.needs_attention = needs_attention
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: Optional[dict[str, Any]] = None,
+        incremental_state: Optional[dict[str, Any]] = None,
+        **_: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Scores the tokens that follow those that the state has not seen.
+
+        Args:
+            prev_output_tokens: all target tokens so far, shape (R, T_all).
+            encoder_out: of ``OnnxEncoder``.
+            incremental_state: of the search.
+
+        Returns:
+            Log-probabilities, shape (R, T, V), and a dict with "attn", a list of None.
+
+        Raises:
+            NotImplementedError: if attention, or whole sentences are asked for.
+        """
+        wanted = "attention (--print-alignment, --replace-unk)" if self.needs_attention else None
+        if incremental_state is None or encoder_out is None:
+            wanted = "the scores of given sentences (--score-reference)"
+        if wanted is not None or incremental_state is None or encoder_out is None:
+            raise NotImplementedError(f"{_WHAT} only searches, but was asked for {wanted}; {_WAY_OUT}.")
+        wrap, rows = self._session.wrap, torch.arange(len(prev_output_tokens))
+        state = incremental_state.get(_STATE)
+        if state is None:
+            state = _State({name: wrap(torch.zeros(len(rows), 0, size)) for name, size in self._sizes.items()}, rows)
+            incremental_state[_STATE] = state
+        scores = []
+        for position in range(state.length, prev_output_tokens.shape[1]):
+            numbers = {
+                "tokens": prev_output_tokens[:, position],
+                "order": state.order,
+                "position": torch.tensor(position),
+            }
+            numbers = {name: wrap(value) for name, value in numbers.items()}
+            results = self._session({**numbers, **encoder_out["values"], **state.histories})
+            scores.append(torch.from_numpy(results["log_probabilities"].numpy()))
+            state.histories, state.order = {name: results[f"new.{name}"] for name in self._sizes}, rows
+        state.length = prev_output_tokens.shape[1]
+        return torch.stack(scores, dim=1), {"attn": [None]}
+
+    def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+        """Picks rows; the next step does it."""
+        state = incremental_state.get(_STATE)
+        if state is not None:
+            state.order = state.order.index_select(0, new_order)
+
+    def max_positions(self) -> int:
+        """Of a target, in tokens."""
+        longest: int = self._longest
+        return longest
