@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the number of heads is worth: trains and tests a model with 1, 5, 10, 15 and 20 heads, draws accuracy against heads.
+# What the number of heads is worth: trains a model with 1, 5, 10, 15 and 20 heads, draws validation accuracy by epoch.
 #
 #   bash examples/documents/heads.sh                             after prepare.sh, with the same settings
 #   DATASET=imdb MODELS="lama_context lama" SEEDS="1 2 3" bash examples/documents/heads.sh
@@ -22,7 +22,7 @@ done
 results=()
 collect() {
   choose_run
-  results+=("$run/results/test.json")
+  results+=("$run/results/valid.json")
 }
 for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect; done
 table=$tables_dir/HEADS$variant.md

@@ -1,61 +1,66 @@
-"""Accuracy against heads: ``python plot_heads.py RUN/results/test.json ... --table HEADS.md --output heads.svg``."""
+"""Validation accuracy by epoch for each number of heads, as the paper's Figure 5.
+
+``python plot_heads.py RUN/results/valid.json ... --table HEADS.md --output heads.svg``; the numbers are those of
+``RUN/train.log``.
+"""
 
 import argparse
 import sys
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
-from results import Result, read_results, show
+from results import read_results, show
 
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
+from muse_plugin.analysis.training_log import read_run
+from muse_plugin.results.figures import GRID, check_format, import_matplotlib, open_figure
+
+Curves = dict[str, dict[int, list[list[float]]]]
 
 
-def collect(results: list[Result]) -> dict[str, dict[int, list[float]]]:
-    """Model -> heads -> accuracies of its runs.
+def collect(paths: list[Path]) -> Curves:
+    """Model -> heads -> for each run the validation accuracy of its epochs, in percent.
 
     Raises:
-        ValueError: if a result does not say how many heads there were.
+        ValueError: if a result does not say how many heads there were, or a log has no validation.
     """
-    curves: dict[str, dict[int, list[float]]] = {}
-    for result in results:
+    curves: Curves = {}
+    for path, result in zip(paths, read_results(paths), strict=True):
         if not result.heads:
             raise ValueError(f"results must be of runs with HEADS, but one of {result.label} is not; use heads.sh.")
-        curves.setdefault(result.label, {}).setdefault(int(result.heads), []).append(result.accuracy)
+        log = path.parents[1] / "train.log"
+        rows = read_run(log, result.label)
+        epochs = [row.value for row in rows if (row.part, row.measure) == ("valid", "accuracy_percent")]
+        if not epochs:
+            raise ValueError(f"{log} must have a validation after every epoch, but has none; train again.")
+        curves.setdefault(result.label, {}).setdefault(int(result.heads), []).append(epochs)
     return curves
 
 
-def make_table(curves: dict[str, dict[int, list[float]]]) -> str:
-    """A Markdown table: a row per number of heads, a column per model."""
+def make_table(curves: Curves) -> str:
+    """A Markdown table of the best epochs: a row per number of heads, a column per model."""
     lines = ["| heads | " + " | ".join(curves) + " |", "|--:|" + "--:|" * len(curves)]
     for heads in sorted({heads for curve in curves.values() for heads in curve}):
-        cells = [show(curve[heads]) if heads in curve else "" for curve in curves.values()]
+        cells = [show([max(run) for run in curve[heads]]) if heads in curve else "" for curve in curves.values()]
         lines.append("| " + " | ".join([str(heads), *cells]) + " |")
     return "\n".join(lines)
 
 
-def draw(curves: dict[str, dict[int, list[float]]], path: Path) -> None:
-    """Writes the figure."""
-    with open_figure(path, 4.6, 3.2, "--output") as figure:
-        axes = figure.add_subplot()
-        axes.grid(axis="y", **GRID)
-        axes.set_axisbelow(True)
-        for (name, curve), color, marker in zip(curves.items(), COLORS, MARKERS, strict=False):
-            points = sorted(curve.items())
-            spread = [stdev(values) if len(values) > 1 else 0.0 for _, values in points]
-            axes.errorbar(
-                [heads for heads, _ in points],
-                [mean(values) for _, values in points],
-                yerr=spread if any(spread) else None,
-                color=color,
-                marker=marker,
-                markersize=5,
-                capsize=3,
-                label=name,
-            )
-        axes.set_xticks(sorted({heads for curve in curves.values() for heads in curve}))
-        axes.set_xlabel("heads")
-        axes.set_ylabel("accuracy on test documents, %")
-        axes.legend(frameon=False)
+def draw(curves: Curves, path: Path) -> None:
+    """Writes the figure: a panel per model, a line per number of heads, the mean of the runs that got so far."""
+    colors = import_matplotlib("--output").colormaps["viridis"]
+    with open_figure(path, 4.6 * len(curves), 3.2, "--output") as figure:
+        for axes, (name, curve) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+            axes.grid(axis="y", **GRID)
+            axes.set_axisbelow(True)
+            for place, (heads, runs) in enumerate(sorted(curve.items())):
+                longest = max(map(len, runs))
+                means = [mean(run[epoch] for run in runs if epoch < len(run)) for epoch in range(longest)]
+                color = colors(0.9 * place / max(len(curve) - 1, 1))
+                axes.plot(range(1, longest + 1), means, color=color, marker=".", label=str(heads))
+            axes.set_title(name)
+            axes.set_xlabel("epoch")
+            axes.set_ylabel("accuracy on validation documents, %")
+            axes.legend(title="heads", frameon=False, loc="lower right")
 
 
 def main() -> int:
@@ -66,7 +71,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         check_format(args.output, "--output")
-        curves = collect(read_results(args.results))
+        curves = collect(args.results)
         table = make_table(curves)
         args.table.write_text(table + "\n", encoding="utf-8")
         print(table)

@@ -12,7 +12,7 @@
 #   RAW_DIR=...      has the files of downloads.tsv already, plain or as .gz: nothing is downloaded. For r8 also
 #                    r8-test-all-terms.even.txt (every second test document) in place of the whole test file; for imdb also
 #                    train.tsv and test.tsv (label, rating, number, text) in place of the archive
-# Words seen fewer than 5 times are unknown. See examples/recipe/sentence_recipe.sh for WORK_DIR, TRIAL and the rest.
+# Words seen fewer than 5 times are unknown: train.sh discards them. See examples/recipe/sentence_recipe.sh for WORK_DIR, TRIAL and the rest.
 # Result: WORK_DIR/<data set>/data/bin, or WORK_DIR/<data set>/folds3/fold<n>/data/bin.
 set -euo pipefail
 # shellcheck source=examples/documents/common.sh

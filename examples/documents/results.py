@@ -12,6 +12,7 @@ VARYING = ("model", "heads", "disagreement", "warmup", "seed", "train_command", 
 # The published setting; the warm-up is part of a row's name.
 PUBLISHED = {
     **{"lr": "0.05", "batch": "32", "epochs": "50", "patience": "5", "max_words": "512", "freeze_vectors": "0"},
+    "unknown_words": "drop",
     **{"data_source": "whole", "data_folds": "3", "data_word2vec": "100", "data_trial": "0", "flags": ""},
 }
 

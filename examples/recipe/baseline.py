@@ -3,7 +3,7 @@
 What a network reads, a simple model reads too: the words of the prepared data, up to as many of a text. ``linear`` is
 naive Bayes or logistic regression (scikit-learn) on words and pairs of neighbours, of two texts on the words that both
 or one of them has. ``crf`` tags words by a conditional random field (python-crfsuite) on words, affixes and
-shapes around each. Model and settings are chosen on ``valid``. Answers to all splits but ``train`` are written as
+shapes around each. Model and settings are chosen on ``valid``. Answers to all splits are written as
 ``muse-plugin predict --split`` writes them, RUN/predictions/SPLIT.jsonl, for ``muse-plugin score-labels``.
 """
 
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> None:
         print(f"valid {score:.2f}: {name}", flush=True)
         if score > best_score:
             best, best_score = name, score
-            best_answers = {split: answer(rows.texts) for split, rows in splits.items() if split != "train"}
+            best_answers = {split: answer(rows.texts) for split, rows in splits.items()}
     print(f"chosen: {best}")
     (args.run / "predictions").mkdir(parents=True, exist_ok=True)
     for split, answers in best_answers.items():

@@ -138,7 +138,11 @@ def make_table(results: list[Result]) -> str:
             break
     scores = [name for name in SHOWN if any(name in result.record["scores"] for result in results)]
     header = [*(key.replace("_", " ") for key in varying), "seeds"]
-    header += [f"{test}: {SHOWN[score]}" for test in tests for score in scores] + ["training, s"]
+    header += [f"{test}: {SHOWN[score]}" for test in tests for score in scores]
+    times = {"seconds_train": "training, s"}
+    if any("seconds_per_epoch" in result.record["settings"] for result in results):
+        times["seconds_per_epoch"] = "an epoch, s"
+    header += times.values()
     lines = [
         "| " + " | ".join(header) + " |",
         "|" + "---|" * (len(varying) + 1) + "--:|" * (len(header) - len(varying) - 1),
@@ -147,23 +151,29 @@ def make_table(results: list[Result]) -> str:
         published = {result.test_set: result.published for result in results}
         cells = ["published" if i == 0 else "" for i in range(len(varying) + 1)]
         cells += [str(published[test]) if score == scores[0] else "" for test in tests for score in scores]
-        lines.append("| " + " | ".join([*cells, ""]) + " |")
+        lines.append("| " + " | ".join([*cells, *[""] * len(times)]) + " |")
     commands = []
     for group, members in rows.items():
         settings = dict(group)
         seeds = sorted({result.seed for result in members})
         by_test = {test: [r for r in members if r.test_set == test] for test in tests}
-        seconds = {result.seed: result.record["settings"].get("seconds_train") for result in members}
-        known = [float(value) for value in seconds.values() if value is not None]
         cells = [settings.get(key, "") for key in varying] + [", ".join(seeds)]
         cells += [format_scores(by_test[test], score) for test in tests for score in scores]
-        lines.append("| " + " | ".join([*cells, f"{mean(known):,.0f}" if known else ""]) + " |")
+        cells += [format_seconds(members, key) for key in times]
+        lines.append("| " + " | ".join(cells) + " |")
         title = ", ".join(f"{key}={settings.get(key, '')}" for key in varying) or "all runs"
         commands.append(
             f"{title}, seed {seeds[0]}:\n\n```\n{shorten(members[0].record['settings'].get('train_command', ''))}\n```"
         )
     by_length = [line for test in tests for line in make_length_table(rows, varying, test)]
     return "\n\n".join(["\n".join([*lines, *by_length]), describe_conditions(results), *commands]) + "\n"
+
+
+def format_seconds(results: list[Result], key: str) -> str:
+    """Mean over seeds of a time on record; empty where it is not known."""
+    seconds = {result.seed: result.record["settings"].get(key) for result in results}
+    known = [float(value) for value in seconds.values() if value is not None]
+    return f"{mean(known):,.0f}" if known else ""
 
 
 def has_lengths(record: dict[str, Any]) -> bool:

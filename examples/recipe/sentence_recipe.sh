@@ -150,10 +150,12 @@ predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a
 }
 
 record_run() { # record_run RUN: sets record, the flags that put settings, command and times of a run on record
-  local line name seconds
+  local line name seconds epochs='s/.* \| train \| epoch .* \| train_wall ([0-9.]+) .*/\1/p'
   record=()
   while IFS= read -r line; do record+=(--record "$line"); done <"$1/settings.txt"
   while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$1/times.tsv"
+  seconds=$(sed -nE "$epochs" "$1/train.log" | awk '{ sum += $1 } END { if (NR) printf "%.1f", sum / NR }')
+  if [[ -n "$seconds" ]]; then record+=(--record "seconds_per_epoch=$seconds"); fi # not for a floor
   record+=(--record "train_command=$(<"$1/train-command.txt")")
 }
 

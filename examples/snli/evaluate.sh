@@ -3,8 +3,9 @@
 #
 #   DATASET=sick bash examples/snli/evaluate.sh      the same settings as for train.sh
 #
-# Writes RUN/results/test.json (DATASET=mnli: matched.json and mismatched.json) and shows all of them in one table. Arguments go to
-# `muse-plugin score-labels`: --length-buckets 10,20,30, or --versus OTHER_RUN/predictions/test.jsonl for McNemar's test.
+# Writes RUN/results/train.json and test.json (DATASET=mnli: matched.json and mismatched.json) and shows all of them in one table, with
+# the seconds of an epoch. Arguments go to `muse-plugin score-labels` for test sets: --length-buckets 10,20,30, or
+# --versus OTHER_RUN/predictions/test.jsonl for McNemar's test.
 set -euo pipefail
 # shellcheck source=examples/snli/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -12,6 +13,8 @@ find_devices
 
 evaluate() {
   choose_run
+  evaluate_run "$run" train train
+  results+=("$run/results/train.json")
   if [[ "$dataset" == mnli ]]; then
     evaluate_run "$run" test matched "$@"
     evaluate_run "$run" test1 mismatched "$@"

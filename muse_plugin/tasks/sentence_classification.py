@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from muse_plugin.contracts.flag import flag
@@ -20,6 +21,11 @@ class SentenceClassificationConfig(SentenceTaskConfig):
         "predict that many numbers per sentence, from label/SPLIT.label, instead of a label; train them with "
         "--criterion muse_sentence_regression",
     )
+    unknown_words: ChoiceEnum(["keep", "drop"]) = flag(
+        "keep",
+        "read words that the dictionary lacks as one unknown word (keep), or leave them out of the text (drop); a text "
+        "of nothing else is one unknown word",
+    )
 
 
 @register_task("muse_sentence_classification", dataclass=SentenceClassificationConfig)
@@ -32,6 +38,13 @@ class MuseSentenceClassificationTask(SentenceTask):
         if cfg.numbers:
             self.predicts = "number"
         super().__init__(cfg)
+        if str(cfg.unknown_words) == "drop":
+            if self.character_dictionary is not None:
+                raise ValueError(
+                    f"--unknown-words drop is for data of words alone, but {self.folder} has their characters, which "
+                    "tell unknown words apart; drop the flag, or prepare the data without --characters."
+                )
+            self.dropped = self.dictionary.unk()
 
     @property
     def outputs(self) -> int:

@@ -89,7 +89,7 @@ def test_sst_compares_scales_with_phrases_of_trees(tmp_path):
     assert result["settings"]["scales"] == "N/8"
     assert result["settings"]["data_test"] == "dev"
     assert "--encoder-attention-scales N/8" in (run / "train-command.txt").read_text()
-    assert "| seeds | test: accuracy | test: macro F1 | training, s |" in printed
+    assert "| seeds | test: accuracy | test: macro F1 | training, s | an epoch, s |" in printed
     data = work / "binary-trees" / "data"
     text = [line.split(" ", 1) for line in (data / "text" / "train.txt").read_text(encoding="utf-8").splitlines()]
     assert len(text) > 500

@@ -42,7 +42,13 @@ class Texts:
         split: name of the split.
         dictionary: of words.
         characters: folder of the characters of those words and their dictionary; None for none.
-        longest: words kept of a text; None for all.
+        longest: words read of a text; None for all.
+        dropped: the id of a word that is left out of what is read, where a text has others; None for none.
+
+    Attributes:
+        lengths: words of each text on disk.
+        read: words of each text within ``longest``.
+        sizes: words of each text as it is handed out.
 
     Raises:
         FileNotFoundError: if there is no such split.
@@ -56,8 +62,10 @@ class Texts:
         dictionary: Dictionary,
         characters: Optional[tuple[Path, Dictionary]] = None,
         longest: Optional[int] = None,
+        dropped: Optional[int] = None,
     ) -> None:
         self.folder = folder
+        self.dropped = dropped
         self.tokens = load_column(folder, split, dictionary)
         self.lengths = count_tokens(self.tokens, dictionary)
         empty = np.flatnonzero(self.lengths == 0)
@@ -66,7 +74,7 @@ class Texts:
                 f"every text must have at least one word, but {len(empty)} of {folder / split} have none, the first in "
                 f"line {empty[0] + 1}; leave those lines out, of the labels too, and binarise again."
             )
-        self.sizes = self.lengths if longest is None else np.minimum(self.lengths, longest)
+        self.sizes = self.read = self.lengths if longest is None else np.minimum(self.lengths, longest)
         self.characters = None
         if characters is not None:
             self.characters = load_column(characters[0], split, characters[1])
@@ -74,13 +82,17 @@ class Texts:
             self.separator = characters[1].index(WORD_SEPARATOR) if known else _NO_SEPARATOR
             self.end = characters[1].eos()
             check_count(characters[0] / split, len(self.characters), "lines of characters", len(self.tokens))
+        if dropped is not None:
+            self.sizes = np.array([len(self[i].tokens) for i in range(len(self))], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, index: int) -> Sentence:
-        size = int(self.sizes[index])
+        size = int(self.read[index])
         tokens = self.tokens[index][:size].long()
+        if self.dropped is not None:
+            tokens = drop_word(tokens, self.dropped)
         if self.characters is None:
             return Sentence(tokens)
         row = self.characters[index].long()
@@ -91,6 +103,12 @@ class Texts:
                 f"{self.lengths[index]} words and characters of {len(words)}; prepare both from the same text."
             )
         return Sentence(tokens, words[:size])
+
+
+def drop_word(tokens: Tensor, dropped: int) -> Tensor:
+    """Leaves a word out of a text, shape (T,); one of it stays where the text has no other."""
+    kept = tokens[tokens != dropped]
+    return kept if len(kept) else tokens[:1]
 
 
 def load_column(folder: Path, split: str, dictionary: Dictionary) -> Any:

@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, open_dict
 
 from muse_plugin.contracts.flag import flag
 from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
-from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
+from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts, drop_word
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
 from muse_plugin.text.lowered_words import LoweredWord, find_character, written_form
 
@@ -57,6 +57,7 @@ class SentenceTask(FairseqTask):
     vector_size = 0
     loads_checkpoint = False
     has_heads: Optional[bool] = None
+    dropped: Optional[int] = None  # the id of a word that is not read
     source_dictionary: Optional[Dictionary] = None
     target_dictionary: Optional[Dictionary] = None
     cfg: Any
@@ -157,7 +158,8 @@ class SentenceTask(FairseqTask):
             characters = None
             if self.character_dictionary is not None:
                 characters = self.folder / f"characters{number}", self.character_dictionary
-            columns.append(Texts(self.folder / f"input{number}", split, self.dictionary, characters, longest))
+            folder = self.folder / f"input{number}"
+            columns.append(Texts(folder, split, self.dictionary, characters, longest, self.dropped))
             _report_long_texts(columns[-1], split, longest, refuse)
         if len(columns) == 2 and len(columns[0]) != len(columns[1]):
             raise ValueError(
@@ -176,8 +178,10 @@ class SentenceTask(FairseqTask):
         return dataset
 
     def encode(self, words: Sequence[str]) -> Sentence:
-        """Ids of words, and of their characters where the data have characters."""
+        """Ids of words but those that are dropped, and of their characters where the data have characters."""
         tokens = torch.tensor([self.dictionary.index(word) for word in words], dtype=torch.int64)
+        if self.dropped is not None:
+            tokens = drop_word(tokens, self.dropped)
         characters = self.character_dictionary
         if characters is None:
             return Sentence(tokens)

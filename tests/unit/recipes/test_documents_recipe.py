@@ -255,23 +255,37 @@ def test_the_published_numbers_are_those_of_the_paper(load):
 
 def test_the_curve_of_heads_is_drawn_with_a_table(tmp_path, monkeypatch, capsys, load):
     pytest.importorskip("matplotlib", reason="needs matplotlib")
-    files = tmp_path / "results"
-    files.mkdir()
-    for heads, accuracies in ((1, (70.0, 72.0)), (15, (90.0, 91.0))):
-        for seed, accuracy in enumerate(accuracies):
-            write_result(files, "lama", 0, "test", accuracy, heads=str(heads), seed=str(seed))
+    files = []
+    for heads, runs in ((1, ((70.0, 69.0), (72.0,))), (15, ((80.0, 90.0, 88.0), (79.0, 91.0)))):
+        for seed, accuracies in enumerate(runs):
+            folder = tmp_path / f"{heads}-{seed}" / "results"
+            folder.mkdir(parents=True)
+            files.append(write_result(folder, "lama", 0, "valid", max(accuracies), heads=str(heads), seed=str(seed)))
+            write_log(folder.parent, accuracies)
+    plot_heads = load("plot_heads")
+    assert plot_heads.collect(files)["lama"][15] == [[80.0, 90.0, 88.0], [79.0, 91.0]]
     flags = ("--table", tmp_path / "HEADS.md", "--output", tmp_path / "heads.svg")
-    assert run_main(monkeypatch, load("plot_heads"), *files.iterdir(), *flags) == 0
+    assert run_main(monkeypatch, plot_heads, *files, *flags) == 0
     assert (tmp_path / "HEADS.md").read_text().splitlines() == [
         "| heads | lama |",
         "|--:|--:|",
         "| 1 | 71.00 ± 1.41 |",
         "| 15 | 90.50 ± 0.71 |",
     ]
-    assert "accuracy on test documents" in (tmp_path / "heads.svg").read_text()
-    without = write_result(files, "lama", 0, "test", 90.0)
-    assert run_main(monkeypatch, load("plot_heads"), without, *flags) == 2
+    assert "accuracy on validation documents" in (tmp_path / "heads.svg").read_text()
+    write_log(files[0].parents[1], ())
+    assert run_main(monkeypatch, plot_heads, *files, *flags) == 2
+    assert "train.log must have a validation after every epoch, but has none; train again." in capsys.readouterr().err
+    without = write_result(files[0].parent, "lama", 0, "valid", 90.0)
+    assert run_main(monkeypatch, plot_heads, without, *flags) == 2
     assert "results must be of runs with HEADS, but one of lama is not" in capsys.readouterr().err
+
+
+def write_log(folder, accuracies):
+    lines = ["epoch 001 | loss 1.0 | num_updates 4"]
+    for epoch, accuracy in enumerate(accuracies, start=1):
+        lines.append(f"epoch {epoch:03} | valid on 'valid' subset | accuracy {accuracy} | num_updates {4 * epoch}")
+    (folder / "train.log").write_text("\n".join(lines) + "\n")
 
 
 # ---- parameters.py, speed.py --------------------------------------------------------------------------------------
@@ -337,7 +351,9 @@ def run_script(folder, script, *arguments, **settings):
         "pathlib.Path(words[words.index('--output') + 1]).write_text(json.dumps(result))\n"
     )
     warns = (
-        'for name in muse_plugin fairseq; do echo "12:00 | WARNING | $name.tasks | $name has something to say"; done'
+        'for name in muse_plugin fairseq; do echo "12:00 | WARNING | $name.tasks | $name has something to say"; done\n'
+        "heads=${*##*--pooling-heads }\n"
+        "echo \"epoch 001 | valid on 'valid' subset | accuracy 9${heads%% *} | num_updates 4\""
     )
     # Everything else that Python is asked for is done.
     python = (
@@ -370,6 +386,14 @@ def test_adam_is_a_row_of_its_own(tmp_path):
     assert args.save_dir.endswith("r8/lama_context-adam-seed1/checkpoints")
     settings = (tmp_path / "work" / "r8" / "lama_context-adam-seed1" / "settings.txt").read_text().splitlines()
     assert {"optimizer=adam", "lr=0.001"} <= {*settings}
+
+
+@pytest.mark.parametrize(("given", "flag", "run"), [("", "drop", "lama-seed1"), ("keep", "keep", "lama-unknown-seed1")])
+def test_rare_words_are_discarded_as_published_or_kept(tmp_path, given, flag, run):
+    make_data(tmp_path)
+    (args,) = train(tmp_path, MODELS="lama", **({"UNKNOWN_WORDS": given} if given else {}))
+    assert str(args.unknown_words) == flag
+    assert args.save_dir.endswith(f"r8/{run}/checkpoints")
 
 
 def test_every_model_is_trained_as_published(tmp_path):
@@ -417,7 +441,7 @@ def test_the_curve_of_heads_trains_tests_and_draws_every_number(tmp_path, penalt
     folder = tmp_path / "work" / "r8"
     rows = (folder / f"HEADS{suffix}.md").read_text().splitlines()
     assert rows == [f"| heads | lama{suffix} |", "|--:|--:|", "| 2 | 92.00 ± 0.00 |", "| 3 | 93.00 ± 0.00 |"]
-    assert "accuracy on test documents" in (folder / f"heads{suffix}.svg").read_text()
+    assert "accuracy on validation documents" in (folder / f"heads{suffix}.svg").read_text()
     assert len(list(folder.glob("HEADS*"))) == 1
 
 

@@ -41,6 +41,20 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
     assert "/home/me" not in table
 
 
+def test_seconds_of_an_epoch_have_a_column_where_some_run_knows_them(tmp_path, results_table):
+    files = [
+        make(tmp_path, "a", 40.0, seed=1, seconds_per_epoch=9.2),
+        make(tmp_path, "b", 41.0, seed=2, seconds_per_epoch=10.4),
+        make(tmp_path, "c", 38.0, model="transformer"),
+    ]
+    lines = results_table.make_table(
+        [result for path in files for result in results_table.read_results(path)]
+    ).splitlines()
+    assert lines[0].endswith("| training, s | an epoch, s |")
+    assert lines[3] == "| muse | 1, 2 | 40.50 ± 0.71 | 100 | 10 |"
+    assert lines[4] == "| transformer | 1 | 38.00 | 100 |  |"
+
+
 def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, results_table):
     files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, attention="distance", rdrop=0)]
     lines = results_table.make_table(

@@ -90,6 +90,28 @@ def test_sentences_and_labels_are_those_of_the_text(single):
     assert words_of(task, unknown) == ["very", "<unk>", "<unk>", "<unk>"]
 
 
+def test_unknown_words_can_be_dropped(single):
+    task = classify(single, unknown_words="drop", max_words=3)
+    valid = [("new film of new words", "pos"), ("nothing known", "neg"), ("a b bad film", "neg")]
+    write_column(single / "input0", "valid", [text for text, _ in valid], task.source_dictionary)
+    write_column(single / "label", "valid", [label for _, label in valid], task.label_dictionary)
+    dataset = task.load_dataset("valid")
+    expected = [["film"], ["<unk>"], ["a", "bad"]]  # of the first three words; one where no other is left
+    assert [words_of(task, dataset[i]["texts"][0]) for i in range(3)] == expected
+    assert dataset.sizes.tolist() == [1, 1, 2]
+    assert [words_of(task, task.encode(text.split()[:3])) for text, _ in valid] == expected
+    assert words_of(task, task.load_dataset("train")[0]["texts"][0]) == ["a", "very", "good"]
+
+
+def test_unknown_words_with_characters_are_not_dropped(pairs):
+    sentence = (
+        f"--unknown-words drop is for data of words alone, but {pairs} has their characters, which tell unknown words "
+        "apart; drop the flag, or prepare the data without --characters."
+    )
+    with raises(sentence):
+        classify(pairs, unknown_words="drop")
+
+
 def test_data_without_the_sign_for_the_end_are_read_alike(tmp_path):
     texts = [text for text, _ in TRAIN]
     for name, ends in (("with", True), ("without", False)):
