@@ -34,7 +34,7 @@ trial=()
 measure() { # measure NAME KIND FLAGS...
   local name=$1 kind=$2
   shift 2
-  python -m muse_plugin.cli benchmark "$kind" "$@" "${options[@]}" "${trial[@]}" --json "$results/$device-$name.json"
+  python -m muse_plugin.cli benchmark "$kind" "${options[@]}" "$@" "${trial[@]}" --json "$results/$device-$name.json"
 }
 
 if [[ ${TRIAL:-0} == 1 ]]; then
@@ -50,7 +50,9 @@ if [[ ${TRIAL:-0} == 1 ]]; then
   measure batches batches --sentences 1000
 else
   measure conv conv --rounds 15
-  measure generate generate --sentences 1 8 32 64 --beam 5 1 --rounds 5 --max-seconds 75
+  for setting in six_layers base; do # one thread, as a server gives a request
+    measure "generate-$setting" generate --setting "$setting" --threads 1 --sentences 1 8 32 64 --beam 5 1 --rounds 5 --max-seconds 75
+  done
   measure train train --rounds 4 --max-seconds 130
   measure train-memory train --memory --lengths 25 100 --tokens 4096 --vocabulary 32000 --share-all-embeddings
   measure loss loss
@@ -67,8 +69,9 @@ else
     read -ra sentences <<<"${batch//-/ }"
     growth=(--rounds 2 --max-seconds 10 --sentences "${sentences[@]}" --lengths 10 25 50 100 200 400)
     measure "generate-growth-six-$batch" generate "${growth[@]}" --setting six_layers \
-      --without "MUSE-simple, ordinary form" "MUSE-simple int8" "CTranslate2 Transformer int8"
-    measure "generate-growth-base-$batch" generate "${growth[@]}" --setting base --without "MUSE int8" "CTranslate2 Transformer int8"
+      --without "MUSE-simple, ordinary form" "MUSE-simple int8" "MUSE-simple, onnxruntime int8" "CTranslate2 Transformer int8"
+    measure "generate-growth-base-$batch" generate "${growth[@]}" --setting base \
+      --without "MUSE int8" "MUSE, onnxruntime int8" "CTranslate2 Transformer int8"
   done
 fi
 figures=()
