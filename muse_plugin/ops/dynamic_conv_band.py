@@ -42,9 +42,6 @@ def multiply_band(values: Tensor, taps: Tensor, left: int, padding: Tensor | Non
     Returns:
         Tensor of shape (B, H, T, D).
     """
-    # Taps that reach no position from any query are left out.
-    first = max(left - (taps.shape[2] - 1), 0)
-    taps, left = taps[..., first : values.shape[2] + left], left - first
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return _multiply(values, taps, left, padding)
     result: Tensor = _MultiplyBand.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]

@@ -123,7 +123,7 @@ def test_the_model_is_not_changed():
 
 
 def test_another_kind_of_model_is_refused():
-    with pytest.raises(NotImplementedError, match=r"but of this model it is a Linear; translate with"):
+    with pytest.raises(NotImplementedError, match=r"but of this model it is a Linear; translate by PyTorch"):
         make_graphs(nn.Linear(2, 2))
 
 
