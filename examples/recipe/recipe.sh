@@ -19,7 +19,12 @@
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
 #   TRIAL=1           a few sentences and updates, to see within minutes that all steps work
 #   SKIP_SETUP=1      use the python on the PATH as it is
-# Arguments of a script are passed on to its main command: bash train.sh --dropout 0.2
+# Arguments of a script are passed on to its main command: bash train.sh --dropout 0.2; --help prints the head of the script.
+
+if [[ "${1:-}" == --help ]]; then
+  sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+  exit
+fi
 
 fail() {
   printf '%s: error: %s\n' "${recipe:-recipe}" "$*" >&2

@@ -157,3 +157,15 @@ def test_more_gpus_than_there_are_are_refused(tmp_path, recipe):
     assert done.returncode == 2
     expected = f"{recipe}: error: NUM_GPUS must be at most the GPUs that PyTorch sees here, 8, but is 9.\n"
     assert done.stderr == expected
+
+
+@pytest.mark.parametrize("script", ["quickstart/run.sh", "multi30k/train.sh", "documents/evaluate.sh"])
+def test_help_prints_the_head_of_the_script_and_does_nothing(tmp_path, script):
+    path = EXAMPLES / script
+    words = ["bash", str(path), "--help"]
+    environment = recipe_environment(WORK_DIR=str(tmp_path / "work"), RUN_DIR=str(tmp_path / "run"))
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    head = path.read_text(encoding="utf-8").split("\nset -euo pipefail\n")[0].splitlines()[1:]
+    assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
