@@ -7,7 +7,6 @@ such a file can be given later next to further ones.
 """
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -218,40 +217,20 @@ def describe_conditions(runs: list[Run]) -> str:
         "seeds": ", ".join(seeds) + (f" (per cell {counts[0]} to {counts[-1]})" if len(counts) > 1 else ""),
         "settings": "; ".join(f"{name} = {value}" for name, value in settings.items()),
     }
-    for title, found in (
-        ("versions", [", ".join(f"{k} {v}" for k, v in run.record.get("versions", {}).items()) for run in runs]),
-        ("hardware", [json.dumps(run.record.get("hardware"), ensure_ascii=False) for run in runs]),
-        ("commit", [str((run.record.get("git") or {}).get("commit")) for run in runs]),
-    ):
-        facts[title] = "; ".join(dict.fromkeys(found))
+    for title, found in results_table.find_conditions([run.record for run in runs]).items():
+        facts[title] = "; ".join(found)
     return "\n".join(f"- {name}: `{value}`" for name, value in facts.items()) + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh or --keep wrote")
-    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
-    parser.add_argument("--intro", type=Path, help="text that goes above the table")
-    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
-    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
-    args = parser.parse_args()
-    if args.keep is not None and args.keep.suffix != ".jsonl":
-        parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
-    try:
+    def make(args: argparse.Namespace) -> tuple[str, list[dict[str, Any]]]:
         runs = [run for path in args.results for run in read_runs(path)]
         runs.sort(key=lambda run: (run.domain, run.model, len(run.seed), run.seed))
-        report = make_report(runs, read_published(args.published))
-        text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + report
-    except (OSError, ValueError) as error:
-        print(f"compare: error: {error}", file=sys.stderr)
-        return 2
-    if args.keep is not None:
-        results_table.write(args.keep, "".join(results_table.format_record(run.record) for run in runs))
-    if args.output is None:
-        print(text, end="")
-    else:
-        results_table.write(args.output, text)
-    return 0
+        return make_report(runs, read_published(args.published)), [run.record for run in runs]
+
+    parser = results_table.make_parser(__doc__.split("\n")[0], "files that evaluate.sh or --keep wrote")
+    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
+    return results_table.run("compare", parser, make)
 
 
 if __name__ == "__main__":

@@ -234,45 +234,28 @@ def shorten(command: str) -> str:
     return " ".join(words)
 
 
+def find_conditions(records: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Versions, hardware and commit of evaluations, each as often as it differs."""
+    found = {
+        "versions": [
+            ", ".join(f"{name} {version}" for name, version in r.get("versions", {}).items()) for r in records
+        ],
+        "hardware": [json.dumps(r.get("hardware"), ensure_ascii=False) for r in records],
+        "commit": [str((r.get("git") or {}).get("commit")) for r in records],
+    }
+    return {name: list(dict.fromkeys(values)) for name, values in found.items()}
+
+
 def describe_conditions(results: list[Result]) -> str:
     """Signatures, versions, hardware and commit, each as often as it differs."""
     found: dict[str, list[str]] = defaultdict(list)
     for result in results:
-        record = result.record
-        for name, score in record["scores"].items():
+        for name, score in result.record["scores"].items():
             found[f"signature of {SHOWN.get(name, name)}"].append(str(score["signature"]))
-        versions = ", ".join(f"{name} {version}" for name, version in record.get("versions", {}).items())
-        found["versions"].append(versions)
-        found["hardware"].append(json.dumps(record.get("hardware"), ensure_ascii=False))
-        found["commit"].append(str((record.get("git") or {}).get("commit")))
+    found |= find_conditions([result.record for result in results])
     return "\n".join(
         f"- {name}: {'; '.join(f'`{v}`' for v in dict.fromkeys(values))}" for name, values in found.items()
     )
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+", help="files that muse-plugin evaluate or --keep wrote")
-    parser.add_argument("--intro", type=Path, help="text that goes above the table")
-    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
-    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
-    args = parser.parse_args()
-    if args.keep is not None and args.keep.suffix != ".jsonl":
-        parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
-    try:
-        results = [result for path in args.results for result in read_results(path)]
-        table = make_table(results)
-        text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + table
-    except (OSError, ValueError) as error:
-        print(f"results_table: error: {error}", file=sys.stderr)
-        return 2
-    if args.keep is not None:
-        write(args.keep, "".join(format_record(result.record) for result in results))
-    if args.output is None:
-        print(text, end="")
-    else:
-        write(args.output, text)
-    return 0
 
 
 def write(path: Path, text: str) -> None:
@@ -280,6 +263,58 @@ def write(path: Path, text: str) -> None:
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
+
+
+def make_parser(description: str, results: str) -> argparse.ArgumentParser:
+    """The flags of a program that makes a report: files, what is above it, where it goes, and the runs to keep."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("results", type=Path, nargs="+", help=results)
+    parser.add_argument("--intro", type=Path, help="text that goes above the table")
+    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
+    return parser
+
+
+def run(
+    name: str,
+    parser: argparse.ArgumentParser,
+    make: Callable[[argparse.Namespace], tuple[str, list[dict[str, Any]]]],
+) -> int:
+    """Makes and writes a report.
+
+    Args:
+        name: of the program, for messages.
+        parser: see ``make_parser``.
+        make: from the flags to the report and the evaluations that it is of.
+
+    Returns:
+        The exit code.
+    """
+    args = parser.parse_args()
+    if args.keep is not None and args.keep.suffix != ".jsonl":
+        parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
+    try:
+        report, records = make(args)
+        text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + report
+    except (OSError, ValueError) as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 2
+    if args.keep is not None:
+        write(args.keep, "".join(format_record(record) for record in records))
+    if args.output is None:
+        print(text, end="")
+    else:
+        write(args.output, text)
+    return 0
+
+
+def main() -> int:
+    def make(args: argparse.Namespace) -> tuple[str, list[dict[str, Any]]]:
+        results = [result for path in args.results for result in read_results(path)]
+        return make_table(results), [result.record for result in results]
+
+    parser = make_parser(__doc__.split("\n")[0], "files that muse-plugin evaluate or --keep wrote")
+    return run("results_table", parser, make)
 
 
 if __name__ == "__main__":
