@@ -39,6 +39,8 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
         NotImplementedError: if the graphs cannot compute what is asked for.
     """
     check_packages(_WHAT, "onnx", "onnxruntime", extra="export")
+    if need_attn:
+        raise _refuse("attention (--print-alignment, --replace-unk)")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker
     weight = next(model.parameters())
     _check_place(weight)
@@ -57,8 +59,12 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
                 round_to_int8(path, target)
             paths = rounded
         model.encoder = OnnxEncoder(model.encoder, paths[0])
-        model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_sizes, need_attn)
+        model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_sizes)
     model.eval()
+
+
+def _refuse(wanted: str) -> NotImplementedError:
+    return NotImplementedError(f"{_WHAT} only searches, but was asked for {wanted}; {_WAY_OUT}.")
 
 
 def _check_place(tensor: Tensor) -> None:
@@ -150,15 +156,13 @@ class OnnxDecoder(FairseqIncrementalDecoder):
         decoder: whose place it takes.
         path: of the graph.
         history_sizes: see ``StepGraph``.
-        needs_attention: whether generation must return attention, which is refused.
     """
 
-    def __init__(self, decoder: Any, path: Path, history_sizes: Mapping[str, int], needs_attention: bool) -> None:
+    def __init__(self, decoder: Any, path: Path, history_sizes: Mapping[str, int]) -> None:
         super().__init__(decoder.dictionary)
         self._longest = decoder.max_positions()
         self._session = _Session(path)
         self._sizes = dict(history_sizes)
-        self.needs_attention = needs_attention
 
     def forward(
         self,
@@ -178,13 +182,10 @@ class OnnxDecoder(FairseqIncrementalDecoder):
             Log-probabilities, shape (R, T, V), and a dict with "attn", a list of None.
 
         Raises:
-            NotImplementedError: if attention, or whole sentences are asked for.
+            NotImplementedError: if the scores of whole sentences are asked for.
         """
-        wanted = "attention (--print-alignment, --replace-unk)" if self.needs_attention else None
         if incremental_state is None or encoder_out is None:
-            wanted = "the scores of given sentences (--score-reference)"
-        if wanted is not None or incremental_state is None or encoder_out is None:
-            raise NotImplementedError(f"{_WHAT} only searches, but was asked for {wanted}; {_WAY_OUT}.")
+            raise _refuse("the scores of given sentences (--score-reference)")
         wrap, rows = self._session.wrap, torch.arange(len(prev_output_tokens))
         state = incremental_state.get(_STATE)
         if state is None:
@@ -193,11 +194,10 @@ class OnnxDecoder(FairseqIncrementalDecoder):
         scores = []
         for position in range(state.length, prev_output_tokens.shape[1]):
             numbers = {
-                "tokens": prev_output_tokens[:, position],
-                "order": state.order,
-                "position": torch.tensor(position),
+                "tokens": wrap(prev_output_tokens[:, position]),
+                "order": wrap(state.order),
+                "position": wrap(torch.tensor(position)),
             }
-            numbers = {name: wrap(value) for name, value in numbers.items()}
             results = self._session({**numbers, **encoder_out["values"], **state.histories})
             scores.append(torch.from_numpy(results["log_probabilities"].numpy()))
             state.histories, state.order = {name: results[f"new.{name}"] for name in self._sizes}, rows
