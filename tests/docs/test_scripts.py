@@ -412,7 +412,8 @@ def test_flags_in_the_prose_of_every_page_exist():
     for path in pages:
         text = FENCED.sub("", path.read_text(encoding="utf-8"))
         flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
-        programs = path.parent.glob("*.py") if path.name == "README.md" and path.parent != REPOSITORY else []
+        recipe = path.name == "README.md" and path.parent != REPOSITORY
+        programs = [*path.parent.glob("*.py"), *find_files("examples/recipe/*.py")] if recipe else []
         own = {flag for program in programs for flag in re.findall(r'"(--[a-z][a-z-]+)"', program.read_text())}
         assert sorted(flags - known - own) == [], path.relative_to(REPOSITORY)
         total += len(flags)

@@ -21,7 +21,7 @@ def test_the_script_measures_every_kind_and_writes_the_report(tmp_path):
     assert run.returncode == 0, run.stderr
     records = [read_record(results / f"cpu-{name}.json") for name in NAMES]
     assert [record.kind for record in records] == [name.split("-")[0] for name in NAMES]
-    assert records[0].command.startswith("muse-plugin benchmark attention --lengths 10")
+    assert records[0].command.startswith("muse-plugin benchmark attention --threads 1 --lengths 10")
     text = output.read_text(encoding="utf-8")
     assert text.count("Not measured.") == 0
     assert "| dynamic convolution, forward and backward: at every size |" in text
