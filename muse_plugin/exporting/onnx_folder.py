@@ -55,7 +55,7 @@ def fill_folder(
         "left_pad_source": task.cfg.get("left_pad_source", True) in (True, "True"),
         "max_source_positions": int(source.translator.max_source_tokens),
         "max_target_positions": int(model.max_decoder_positions()),
-        "histories": step.history_sizes,
+        "histories": step.history_shapes,
     }
     source.translator.pipeline.save(folder)
     for side in ("source", "target"):

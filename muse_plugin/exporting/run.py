@@ -35,7 +35,7 @@ CLOCK_TIME = re.compile(r"\b(\d{1,2}): (\d\d)\b")  # the detokeniser writes the 
 LONGEST_LINE, LARGEST_SETTINGS = 1 << 22, 1 << 20  # bytes of a line of text, of config.json
 LONGEST_WORD = 200  # characters that byte-pair encoding takes at once: its time is quadratic
 CHARACTERS_PER_TOKEN = 20  # a line is cut to this many for each token that the model can read
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 WAY_OUT = "export the model again, or copy the whole folder again"
 
 
@@ -151,11 +151,10 @@ class Translator:
         encoded = dict(zip(names, self.encoder.run_with_ort_values(names, {"tokens": tokens}), strict=True))
         most = self.config["max_target_positions"] - 1
         limits = np.array([min(int(max_len_a * len(row) + max_len_b), most) for row in ids])
-        alive = np.arange(len(ids))  # sentences that are not finished
-        found = [[] for _ in ids]
+        alive, found = np.arange(len(ids)), [[] for _ in ids]  # sentences that are not finished; what has ended
         wanted = [own.name for own in self.step.get_inputs()]  # a model without positions, say, does not ask for them
-        sizes = self.config["histories"].items()
-        histories = {name: self.tensor(np.zeros((len(ids), 0, size), np.float32)) for name, size in sizes}
+        shapes = {name: (len(ids), h, 0, d) for name, (h, d) in self.config["histories"].items()}
+        histories = {name: self.tensor(np.zeros(shape, np.float32)) for name, shape in shapes.items()}
         rows, last = np.arange(len(ids)), np.full(len(ids), EOS)
         written = np.zeros((len(ids), 0), np.int64)  # tokens of each hypothesis
         sums = np.zeros((len(ids), 1), np.float32)  # of log-probabilities: (sentences, hypotheses of each)
@@ -290,9 +289,9 @@ def read_json(path):
         content = json.loads(path.read_bytes().decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be a JSON file, but reading it gave '{error}'; {WAY_OUT}.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, but holds a {type(content).__name__}; {WAY_OUT}.")
-    return content
+    if isinstance(content, dict):
+        return content
+    raise ValueError(f"{path} must hold a JSON object, but holds a {type(content).__name__}; {WAY_OUT}.")
 
 
 def read_config(folder):
@@ -310,7 +309,8 @@ def read_config(folder):
         needed |= {config["source_dictionary"], config["target_dictionary"]}
         faults += [f"'files' lacks {name[:60]!r}" for name in sorted(needed - {*config["files"]})]
         faults += [f"{n[:60]!r} is no name of a file" for n in config["files"] if n in ("", "..") or n != Path(n).name]
-        faults += ["a size is no number above 0" for n in config["histories"].values() if type(n) is not int or n < 1]
+        odd = [x for x in config["histories"].values() if not re.fullmatch(r"\[[1-9]\d*, [1-9]\d*\]", repr(x))]
+        faults += ["a history has not two sizes above 0"] * len(odd)
         faults += [f"{name!r} is below 2" for name in kinds if kinds[name] is int and config[name] < 2]
     if faults:
         raise ValueError(f"{path} must be as it was written, but {'; '.join(faults[:5])}; {WAY_OUT}.")

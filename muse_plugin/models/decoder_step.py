@@ -1,6 +1,6 @@
 """One step of a decoder as a function of tensors: what it remembers goes in and out, and nothing depends on numbers.
 
-``static_decoding.py`` runs it with histories of a fixed size, ``onnx/graphs.py`` writes it as a graph.
+``static_decoding.py`` runs it with histories of a fixed size; ``onnx/graphs.py`` shares its embedding and its names.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from muse_plugin.modules.attention import CrossAttention
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.layer_cache import Histories, NamedCache
 from muse_plugin.modules.padding_mask import Padding
+from muse_plugin.modules.parallel_layer import ParallelLayer
 from muse_plugin.modules.staged_layer import StagedLayer
 
 
@@ -110,12 +111,17 @@ class DecoderStep(nn.Module):
         return x if self.project is None else self.project(x)
 
 
-def find_cross_attention(layers: nn.ModuleList) -> Iterator[tuple[str, CrossAttention]]:
-    """Every cross-attention with the name that ``NamedCache`` has for its layer."""
+def list_stages(layers: nn.ModuleList) -> Iterator[tuple[str, ParallelLayer]]:
+    """Every parallel layer with the name that ``NamedCache`` has for it: "layer", or "layer.stage"."""
     for number, layer in enumerate(layers):
         stages: Any = layer.stages if isinstance(layer, StagedLayer) else [layer]
         for place, stage in enumerate(stages):
-            name = f"{number}.{place}" if isinstance(layer, StagedLayer) else str(number)
-            for branch in stage.branches.values():
-                if isinstance(branch, CrossAttention):
-                    yield name, branch
+            yield f"{number}.{place}" if isinstance(layer, StagedLayer) else str(number), stage
+
+
+def find_cross_attention(layers: nn.ModuleList) -> Iterator[tuple[str, CrossAttention]]:
+    """Every cross-attention with the name of its layer."""
+    for name, stage in list_stages(layers):
+        for branch in stage.branches.values():
+            if isinstance(branch, CrossAttention):
+                yield name, branch

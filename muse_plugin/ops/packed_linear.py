@@ -72,6 +72,13 @@ class PackedLinear:
         rounded: Tensor = torch.ops.quantized.linear_dynamic(x.contiguous(), self._packed, _REDUCE_RANGE)
         return rounded
 
+    def parameters(self) -> tuple[Tensor, Tensor]:
+        """W, shape (out, in), and b, shape (out,); of the back end "plain" alone, with zeros where there is no bias."""
+        if self.backend != "plain":
+            raise RuntimeError(f"only the back end plain keeps the weight as it was given, but this is {self.backend}.")
+        weight: Tensor = self._packed
+        return weight, weight.new_zeros(self.out_features) if self.bias is None else self.bias
+
 
 # Without VNNI, fbgemm adds pairs of 8-bit products in 16 bits, which can overflow; 7 bits for x prevents that, as
 # PyTorch's own default for x86 does.

@@ -2,26 +2,27 @@
 
 What step-by-step decoding remembers goes in and out as tensors: for each layer the history of its cached slices, and
 the keys and values of the encoder, which are computed once per sentence and never copied per hypothesis. The layers are
-the model's own, in their form for inference; only the history is kept in another way (``_Growing``). ``onnx_file.py``
-writes these graphs; ``exporting/run.py`` searches with them, and ``sessions.py`` hands them to fairseq's search.
+the model's own, in their form for inference; those of the step are arranged for few operators (``step_layers.py``).
+``onnx_file.py`` writes these graphs; ``exporting/run.py`` searches with them, and ``sessions.py`` hands them to
+fairseq's search.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from torch import Tensor, nn
 
-from muse_plugin.models.decoder_step import DecoderStep, Embedding, find_cross_attention
+from muse_plugin.models.decoder_step import Embedding, find_cross_attention, list_stages
 from muse_plugin.models.muse import MuseDecoder, MuseEncoder
 from muse_plugin.models.onnx.plain_layers import from_fairseq
-from muse_plugin.modules.attention import SelfAttention, make_padding
-from muse_plugin.modules.branch import LayerContext
+from muse_plugin.models.onnx.step_layers import StepContext, StepLayer
+from muse_plugin.modules.attention import SelfAttention, make_padding, padding_bias
+from muse_plugin.modules.branch import LayerContext, split_heads
 from muse_plugin.modules.gated_conv import GatedConv, StaticConv
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
@@ -95,6 +96,7 @@ class EncoderGraph(nn.Module):
         self.layer_norm = _copy(encoder.layer_norm)
         self.padding_index = encoder.padding_idx
         found = dict(find_cross_attention(decoder_layers))
+        self.heads = [branch.num_heads for branch in found.values()]
         self.projections = nn.ModuleList(branch.key_value_proj for branch in found.values())
         self.outputs = [f"{part}.{name}" for name in found for part in ("encoder_key", "encoder_value")]
 
@@ -105,7 +107,7 @@ class EncoderGraph(nn.Module):
             tokens: int64, shape (B, S).
 
         Returns:
-            The padding, bool (B, S), and keys and values, each (B, S, C).
+            The padding, bool (B, S), and keys (B, H, D, S) and values (B, H, S, D).
         """
         padding = tokens.eq(self.padding_index)
         real = padding.logical_not()
@@ -116,8 +118,11 @@ class EncoderGraph(nn.Module):
             x = layer(x, context)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        pairs = [projection(x).transpose(0, 1).chunk(2, dim=-1) for projection in self.projections]
-        return (padding, *(part for pair in pairs for part in pair))
+        x, results = x.transpose(0, 1), [padding]
+        for projection, heads in zip(self.projections, self.heads, strict=True):
+            key, value = (split_heads(part, heads) for part in projection(x).chunk(2, dim=-1))
+            results += [key.transpose(2, 3), value]
+        return tuple(results)
 
 
 class StepGraph(nn.Module):
@@ -129,24 +134,34 @@ class StepGraph(nn.Module):
 
     Attributes:
         encoder_names: names of the encoder's keys and values, as ``EncoderGraph.outputs``.
-        encoder_sizes: their widths.
-        history_sizes: width of each history, by its name.
+        history_shapes: heads and width (H, D) of each history, by its name.
     """
 
     def __init__(self, decoder: Any, layers: nn.ModuleList) -> None:
         super().__init__()
-        _fix_windows(layers)
-        self.step = step = DecoderStep(decoder, layers)
-        step.embedding, step.norm, step.project = (_copy(part) for part in (step.embedding, step.norm, step.project))
-        self.output = _OutputLayer(decoder)
-        found = dict(find_cross_attention(self.step.layers))
+        self.embedding, self.output = _copy(Embedding(decoder)), _OutputLayer(decoder)
+        self.norm, self.project = _copy(decoder.layer_norm), _copy(decoder.project_out_dim)
+        self.first_position = decoder.padding_idx + 1
+        found = dict(find_cross_attention(layers))
         self.encoder_names = [f"{part}.{name}" for name in found for part in ("encoder_key", "encoder_value")]
-        self.encoder_sizes = [branch.output_size for branch in found.values() for _ in range(2)]
-        encoded = {
-            name: torch.zeros(1, 1, size) for name, size in zip(self.encoder_names, self.encoder_sizes, strict=True)
-        }
-        _, present = self._step(torch.zeros(1).long(), torch.tensor(0), torch.zeros(1, 1).bool(), encoded, {})
-        self.history_sizes = {name: history.shape[-1] for name, history in present.items()}
+        self._attention_shapes = [(own.num_heads, own.output_size // own.num_heads) for own in found.values()]
+        self.layers = nn.ModuleList(StepLayer(name, stage) for name, stage in list_stages(layers))
+        number = torch.zeros(1, dtype=torch.int64)  # a first step shows what is remembered
+        _, present = self._step(number, number[0], number, torch.zeros(1, 1).bool(), self.make_encoded(1, 1), {})
+        self.history_shapes = {name: (own.shape[1], own.shape[3]) for name, own in present.items()}
+
+    def make_encoded(self, sentences: int, length: int) -> list[Tensor]:
+        """Zeros in the shapes of the encoder's keys, (B, H, D, S), and values, (B, H, S, D)."""
+        shapes = [
+            shape
+            for heads, width in self._attention_shapes
+            for shape in ((heads, width, length), (heads, length, width))
+        ]
+        return [torch.zeros(sentences, *shape) for shape in shapes]
+
+    def make_histories(self, rows: int, length: int) -> list[Tensor]:
+        """Zeros in the shapes of the histories, (rows, H, length, D)."""
+        return [torch.zeros(rows, heads, length, width) for heads, width in self.history_shapes.values()]
 
     def forward(
         self, tokens: Tensor, position: Tensor, order: Tensor, padding: Tensor, *tensors: Tensor
@@ -158,42 +173,34 @@ class StepGraph(nn.Module):
             position: how many tokens are before it, int64, shape ().
             order: rows of the histories that are continued, int64, shape (R,).
             padding: of the sources, bool, shape (B, S).
-            *tensors: those of ``encoder_names``, each (B, S, C), then the histories, each (rows, position, size).
+            *tensors: as of ``make_encoded``, then as of ``make_histories``.
 
         Returns:
-            Log-probabilities, float32, shape (R, V), and the histories with this token.
+            Log-probabilities, float32, shape (R, V), and the histories with this token, (R, H, position + 1, D).
         """
-        encoded = dict(zip(self.encoder_names, tensors, strict=False))
-        past = dict(zip(self.history_sizes, tensors[len(encoded) :], strict=True))
-        picked = {name: history.index_select(0, order) for name, history in past.items()}
-        scores, present = self._step(tokens, position, padding, encoded, picked)
-        return (scores, *(present[name] for name in self.history_sizes))
+        number = len(self.encoder_names)
+        past = dict(zip(self.history_shapes, tensors[number:], strict=True))
+        scores, present = self._step(tokens, position, order, padding, tensors[:number], past)
+        return (scores, *(present[name] for name in self.history_shapes))
 
     def _step(
         self,
         tokens: Tensor,
         position: Tensor,
+        order: Tensor,
         padding: Tensor,
-        encoded: Mapping[str, Tensor],
+        encoded: Sequence[Tensor],
         past: Mapping[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        histories = _Growing(past)
-        encoder_padding = make_padding(padding, self.step.embedding.tokens.weight)
-        features = self.step(tokens, position, histories, encoded, encoder_padding)
-        return self.output(features), histories.present
-
-
-class _Growing:
-    """Histories in tensors from outside: those of ``past`` are extended into ``present``, not in place."""
-
-    def __init__(self, past: Mapping[str, Tensor]) -> None:
-        self._past = past
-        self.present: dict[str, Tensor] = {}
-
-    def extend(self, name: str, new: Tensor) -> Tensor:
-        """See ``LayerCache.extend``."""
-        self.present[name] = torch.cat([self._past[name], new], dim=1) if name in self._past else new
-        return self.present[name]
+        named = dict(zip(self.encoder_names, encoded, strict=True))
+        bias = padding_bias(padding, torch.float32)
+        context = StepContext(order, position + 1, past, named, bias)
+        x = self.embedding(tokens, position.reshape(1) + self.first_position)
+        for layer in self.layers:
+            x = layer(x, context)
+        if self.norm is not None:
+            x = self.norm(x)
+        return self.output(x if self.project is None else self.project(x)), context.present
 
 
 class _OutputLayer(nn.Module):
@@ -210,36 +217,6 @@ class _OutputLayer(nn.Module):
             scores: Tensor = self.adaptive.get_log_prob(x.unsqueeze(1), target=None).squeeze(1)
             return scores
         return torch.log_softmax(self.output(x), dim=-1)
-
-
-class _FixedWindow(nn.Module):
-    """A convolution of a step that is given as many positions as its kernel has: zeros before the first token.
-
-    Positions before the sentence count as zero anyway, and so the graph does not depend on how many there are.
-    """
-
-    def __init__(self, conv: GatedConv) -> None:
-        super().__init__()
-        self.conv = conv
-        self.size = max(conv.kernel_sizes)
-        self.output_size, self.group, self.projections = conv.output_size, conv.group, conv.projections
-
-    def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
-        name = self.projections[0].name
-        window = F.pad(projected[name][:, -self.size :], (0, 0, self.size - 1, 0))[:, -self.size :]
-        result: Tensor = self.conv({**projected, name: window}, context)
-        return result
-
-
-def _fix_windows(layers: nn.ModuleList) -> None:
-    for module in list(layers.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, GatedConv):
-                window = _FixedWindow(child)
-                if isinstance(module, nn.ModuleDict):
-                    module[name] = window
-                else:
-                    setattr(module, name, window)
 
 
 def _copy(module: Any) -> Any:

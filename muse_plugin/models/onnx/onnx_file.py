@@ -35,7 +35,7 @@ def write_encoder(graph: EncoderGraph, path: Path) -> None:
     """
     first = graph.padding_index + 1
     tokens = torch.tensor([[first, first + 1, first + 2, first, first], [graph.padding_index] * 2 + [first] * 3])
-    axes = {name: {0: "sentences", 1: "source_length"} for name in ("tokens", "padding", *graph.outputs)}
+    axes = _name_source_axes(["tokens", "padding", *graph.outputs])
     model = _export(graph, (tokens,), ["tokens"], ["padding", *graph.outputs], axes)
     _save(model, path)
 
@@ -57,21 +57,26 @@ def write_step(graph: StepGraph, path: Path, chooses: bool = True) -> None:
         NotImplementedError: if a part of the model cannot be said in ONNX.
     """
     sentences, rows, past = 2, 6, 3
-    encoded = [torch.zeros(sentences, 5, size) for size in graph.encoder_sizes]
-    histories = [torch.zeros(4, past, size) for size in graph.history_sizes.values()]
+    state = [*graph.make_encoded(sentences, 5), *graph.make_histories(4, past)]
     padding = torch.zeros(sentences, 5, dtype=torch.bool)
     order = torch.tensor([0, 1, 2, 3, 3, 1])
-    inputs = (torch.full((rows,), graph.step.first_position), torch.tensor(past), order, padding, *encoded, *histories)
-    names = ["tokens", "position", "order", "padding", *graph.encoder_names, *graph.history_sizes]
+    inputs = (torch.full((rows,), graph.first_position), torch.tensor(past), order, padding, *state)
+    names = ["tokens", "position", "order", "padding", *graph.encoder_names, *graph.history_shapes]
     axes: dict[str, dict[int, str]] = {"tokens": {0: "rows"}, "order": {0: "rows"}, "log_probabilities": {0: "rows"}}
-    axes |= {name: {0: "sentences", 1: "source_length"} for name in ("padding", *graph.encoder_names)}
-    axes |= {name: {0: "earlier_rows", 1: "past"} for name in graph.history_sizes}
-    new = [f"new.{name}" for name in graph.history_sizes]
-    axes |= {name: {0: "rows", 1: "length"} for name in new}
+    axes |= _name_source_axes(["padding", *graph.encoder_names])
+    axes |= {name: {0: "earlier_rows", 2: "past"} for name in graph.history_shapes}
+    new = [f"new.{name}" for name in graph.history_shapes]
+    axes |= {name: {0: "rows", 2: "length"} for name in new}
     model = _export(graph, inputs, names, ["log_probabilities", *new], axes)
     if chooses:
         _add_choice(model)
     _save(model, path)
+
+
+def _name_source_axes(names: Sequence[str]) -> dict[str, dict[int, str]]:
+    """Of keys (B, H, D, S), values (B, H, S, D) and what has a number for each token, (B, S)."""
+    places = {"encoder_key": 3, "encoder_value": 2}
+    return {name: {0: "sentences", places.get(name.partition(".")[0], 1): "source_length"} for name in names}
 
 
 def _export(

@@ -59,7 +59,7 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
                 round_to_int8(path, target)
             paths = rounded
         model.encoder = OnnxEncoder(model.encoder, paths[0])
-        model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_sizes)
+        model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_shapes)
     model.eval()
 
 
@@ -155,14 +155,14 @@ class OnnxDecoder(FairseqIncrementalDecoder):
     Args:
         decoder: whose place it takes.
         path: of the graph.
-        history_sizes: see ``StepGraph``.
+        history_shapes: see ``StepGraph``.
     """
 
-    def __init__(self, decoder: Any, path: Path, history_sizes: Mapping[str, int]) -> None:
+    def __init__(self, decoder: Any, path: Path, history_shapes: Mapping[str, tuple[int, int]]) -> None:
         super().__init__(decoder.dictionary)
         self._longest = decoder.max_positions()
         self._session = _Session(path)
-        self._sizes = dict(history_sizes)
+        self._shapes = dict(history_shapes)
 
     def forward(
         self,
@@ -189,7 +189,10 @@ class OnnxDecoder(FairseqIncrementalDecoder):
         wrap, rows = self._session.wrap, torch.arange(len(prev_output_tokens))
         state = incremental_state.get(_STATE)
         if state is None:
-            state = _State({name: wrap(torch.zeros(len(rows), 0, size)) for name, size in self._sizes.items()}, rows)
+            state = _State(
+                {name: wrap(torch.zeros(len(rows), heads, 0, width)) for name, (heads, width) in self._shapes.items()},
+                rows,
+            )
             incremental_state[_STATE] = state
         scores = []
         for position in range(state.length, prev_output_tokens.shape[1]):
@@ -200,7 +203,7 @@ class OnnxDecoder(FairseqIncrementalDecoder):
             }
             results = self._session({**numbers, **encoder_out["values"], **state.histories})
             scores.append(torch.from_numpy(results["log_probabilities"].numpy()))
-            state.histories, state.order = {name: results[f"new.{name}"] for name in self._sizes}, rows
+            state.histories, state.order = {name: results[f"new.{name}"] for name in self._shapes}, rows
         state.length = prev_output_tokens.shape[1]
         return torch.stack(scores, dim=1), {"attn": [None]}
 

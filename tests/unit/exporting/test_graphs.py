@@ -58,7 +58,7 @@ def compare(net, graphs, encode, step):
         # Three hypotheses for each sentence: the same words, moved on by one and by two.
         tokens = torch.stack([previous, previous.roll(1, 1), previous.roll(2, 1)], 1).flatten(0, 1)
         expected = expected_of(net, source.repeat_interleave(3, 0), tokens)
-        histories = [torch.zeros(len(tokens), 0, size) for size in graphs[1].history_sizes.values()]
+        histories = graphs[1].make_histories(len(tokens), 0)
         order = torch.arange(len(tokens))  # where the rows of the last step are
         for position in range(tokens.shape[1]):
             # Within a sentence only, as in a beam.
@@ -103,7 +103,7 @@ def test_onnx_files_equal_the_model(name, tmp_path):
         inputs = {name: number.numpy() for name, number in numbers.items()}
         inputs["candidates"] = np.array([SYMBOLS])
         inputs |= dict(zip(["padding", *graphs[1].encoder_names], encoded, strict=True))
-        inputs |= {n: np.asarray(h) for n, h in zip(graphs[1].history_sizes, histories, strict=True)}
+        inputs |= {n: np.asarray(h) for n, h in zip(graphs[1].history_shapes, histories, strict=True)}
         scores, words, eos, *new = decoder.run(None, {n: x for n, x in inputs.items() if n in wanted})
         by_word = np.empty_like(scores)
         np.put_along_axis(by_word, words, scores, axis=1)
