@@ -1,6 +1,6 @@
 """A folder of ``muse-plugin export`` as a model that is served, with neither torch nor fairseq.
 
-The search is that of this package's own ``exporting/run.py``; the program in the folder is never executed.
+The search is that of this package's own ``runner/run.py``; the program in the folder is never executed.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import math
 import os
 from typing import Any
 
-from muse_plugin.exporting.run import EOS, SPECIAL_SYMBOLS, UNK, WAY_OUT, Translator
+from muse_plugin.runner.run import EOS, SPECIAL_SYMBOLS, UNK, WAY_OUT, Translator
 from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS, split_sentence
 from muse_plugin.serve.served_model import ServedModel
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from muse_plugin.exporting.run import CHARACTERS_PER_TOKEN
 from muse_plugin.files.lines import clean_line
+from muse_plugin.runner.run import CHARACTERS_PER_TOKEN
 
 # A picture of more tokens cannot be read, and its weights are millions of numbers.
 MAX_SOURCE_TOKENS = 120

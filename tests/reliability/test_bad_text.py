@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from support.lines import answer_lines
 from support.translation_models import GERMAN, save_translation_model
 
-from muse_plugin.exporting import run as exported_program
 from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.inference.predict import Predictor
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
+from muse_plugin.runner import run as exported_program
 from muse_plugin_command import cli
 
 # What a line may be made of, besides any character at all.

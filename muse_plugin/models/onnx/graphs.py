@@ -3,7 +3,7 @@
 What step-by-step decoding remembers goes in and out as tensors: for each layer the history of its cached slices, and
 the keys and values of the encoder, which are computed once per sentence and never copied per hypothesis. The layers are
 the model's own, in their form for inference; those of the step are arranged for few operators (``step_layers.py``).
-``onnx_file.py`` writes these graphs; ``exporting/run.py`` searches with them, and ``sessions.py`` hands them to
+``onnx_file.py`` writes these graphs; ``runner/run.py`` searches with them, and ``sessions.py`` hands them to
 fairseq's search.
 """
 

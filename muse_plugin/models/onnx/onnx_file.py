@@ -40,7 +40,7 @@ def write_encoder(graph: EncoderGraph, path: Path) -> None:
     _save(model, path)
 
 
-def write_step(graph: StepGraph, path: Path, chooses: bool = True) -> None:
+def write_step(graph: StepGraph, path: Path, all_words: bool = False) -> None:
     """Writes a step of the decoder.
 
     Inputs are ``tokens``, ``position``, ``order``, ``padding``, ``candidates`` (K, int64, shape (1,)), the encoder's
@@ -50,7 +50,7 @@ def write_step(graph: StepGraph, path: Path, chooses: bool = True) -> None:
     Args:
         graph: what is written.
         path: the file.
-        chooses: if false, there are no ``candidates``, and the first result is ``log_probabilities`` (R, V).
+        all_words: the last result is ``log_probabilities`` (R, V) then, those of all words.
 
     Raises:
         ImportError: if the package onnx is missing.
@@ -62,14 +62,13 @@ def write_step(graph: StepGraph, path: Path, chooses: bool = True) -> None:
     order = torch.tensor([0, 1, 2, 3, 3, 1])
     inputs = (torch.full((rows,), graph.first_position), torch.tensor(past), order, padding, *state)
     names = ["tokens", "position", "order", "padding", *graph.encoder_names, *graph.history_shapes]
-    axes: dict[str, dict[int, str]] = {"tokens": {0: "rows"}, "order": {0: "rows"}, "log_probabilities": {0: "rows"}}
+    axes: dict[str, dict[int, str]] = {name: {0: "rows"} for name in ("tokens", "order", "log_probabilities")}
     axes |= _name_source_axes(["padding", *graph.encoder_names])
     axes |= {name: {0: "earlier_rows", 2: "past"} for name in graph.history_shapes}
     new = [f"new.{name}" for name in graph.history_shapes]
     axes |= {name: {0: "rows", 2: "length"} for name in new}
     model = _export(graph, inputs, names, ["log_probabilities", *new], axes)
-    if chooses:
-        _add_choice(model)
+    _add_choice(model, all_words)
     _save(model, path)
 
 
@@ -149,8 +148,8 @@ def _share_constants(model: Any) -> None:
             node.input[i] = renamed.get(name, name)
 
 
-def _add_choice(model: Any) -> None:
-    """Replaces the log-probabilities among the results by the best of each row and that of the end of the sentence."""
+def _add_choice(model: Any, all_words: bool) -> None:
+    """Puts the best log-probabilities of each row, and that of the end of the sentence, before the results."""
     from onnx import TensorProto, helper
 
     graph = model.graph
@@ -163,14 +162,14 @@ def _add_choice(model: Any) -> None:
             helper.make_node("Gather", ["log_probabilities", "index_of_eos"], ["eos"], axis=1),
         ]
     )
-    results = [value for value in graph.output if value.name != "log_probabilities"]
+    every, *histories = graph.output
     chosen = [
         helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["rows", "candidates"]),
         helper.make_tensor_value_info("words", TensorProto.INT64, ["rows", "candidates"]),
         helper.make_tensor_value_info("eos", TensorProto.FLOAT, ["rows"]),
     ]
     del graph.output[:]
-    graph.output.extend([*chosen, *results])
+    graph.output.extend([*chosen, *histories, *([every] if all_words else [])])
 
 
 def round_to_int8(source: Path, target: Path) -> None:

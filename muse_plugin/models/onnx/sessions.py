@@ -1,7 +1,7 @@
-"""Runs the encoder and each step of the decoder as one call to onnxruntime, within fairseq's own search.
+"""Runs the encoder and each step of the decoder as one call to onnxruntime, within fairseq's search.
 
 The graphs are those of ``muse-plugin export``, see ``graphs.py``. What a search remembers stays in onnxruntime's
-tensors; rows are picked by the graph of the next step.
+tensors; rows are picked by the graph of the next step. ``graph_search.py`` is a shorter way for an ordinary search.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
         raise _refuse("attention (--print-alignment, --replace-unk)")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker
     weight = next(model.parameters())
-    _check_place(weight)
+    check_place(weight)
     encoder, step = make_graphs(model)
     if model.decoder.adaptive_softmax is not None:
         raise NotImplementedError(
@@ -52,7 +52,7 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
     with tempfile.TemporaryDirectory() as place:
         paths = [Path(place) / name for name in (ENCODER_NAME, STEP_NAME)]
         write_encoder(encoder, paths[0])
-        write_step(step, paths[1], chooses=False)
+        write_step(step, paths[1], all_words=True)
         if getattr(model.decoder.cfg, "int8_inference", False):
             rounded = [path.with_name(f"int8_{path.name}") for path in paths]
             for path, target in zip(paths, rounded, strict=True):
@@ -61,13 +61,17 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
         model.encoder = OnnxEncoder(model.encoder, paths[0])
         model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_shapes)
     model.eval()
+    from muse_plugin.models.onnx.graph_search import search_by_graphs_  # which reads this file
+
+    search_by_graphs_()
 
 
 def _refuse(wanted: str) -> NotImplementedError:
     return NotImplementedError(f"{_WHAT} only searches, but was asked for {wanted}; {_WAY_OUT}.")
 
 
-def _check_place(tensor: Tensor) -> None:
+def check_place(tensor: Tensor) -> None:
+    """Raises NotImplementedError unless the graphs can compute with such tensors."""
     if tensor.device.type != "cpu" or tensor.dtype not in (torch.float32, torch.int64):
         raise NotImplementedError(
             f"{_WHAT} computes in float32 on the CPU, but got {tensor.dtype} on {tensor.device}; add --cpu, leave out "
@@ -80,6 +84,9 @@ class _Session:
 
     Args:
         path: its file, not needed any more afterwards.
+
+    Attributes:
+        graph: the session of onnxruntime.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,9 +94,9 @@ class _Session:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, torch.get_num_threads()
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._inputs = [value.name for value in self._session.get_inputs()]
-        self._outputs = [value.name for value in self._session.get_outputs()]
+        self.graph = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._inputs = [value.name for value in self.graph.get_inputs()]
+        self._outputs = [value.name for value in self.graph.get_outputs()]
         self.value = onnxruntime.OrtValue.ortvalue_from_numpy
 
     def wrap(self, tensor: Tensor) -> Any:
@@ -98,7 +105,7 @@ class _Session:
 
     def __call__(self, known: Mapping[str, Any]) -> dict[str, Any]:
         """Results by name; of what is known, the graph takes what it reads."""
-        results = self._session.run_with_ort_values(self._outputs, {name: known[name] for name in self._inputs})
+        results = self.graph.run_with_ort_values(self._outputs, {name: known[name] for name in self._inputs})
         return dict(zip(self._outputs, results, strict=True))
 
 
@@ -108,17 +115,20 @@ class OnnxEncoder(FairseqEncoder):
     Args:
         encoder: whose place it takes.
         path: of the graph.
+
+    Attributes:
+        session: the graph.
     """
 
     def __init__(self, encoder: Any, path: Path) -> None:
         super().__init__(encoder.dictionary)
         self._longest = encoder.max_positions()
-        self._session = _Session(path)
+        self.session = _Session(path)
 
     def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **_: Any) -> dict[str, Any]:
         """Encodes sentences, shape (B, S)."""
-        _check_place(src_tokens)
-        values = self._session({"tokens": self._session.wrap(src_tokens)})
+        check_place(src_tokens)
+        values = self.session({"tokens": self.session.wrap(src_tokens)})
         return {"values": values, "sentences": len(src_tokens), "rows_per_sentence": 1}
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
@@ -128,7 +138,7 @@ class OnnxEncoder(FairseqEncoder):
         encoder_out = {**encoder_out, "rows_per_sentence": rows_per_sentence}
         if left is not None:
             picked = {
-                name: self._session.wrap(torch.from_numpy(value.numpy()).index_select(0, left))
+                name: self.session.wrap(torch.from_numpy(value.numpy()).index_select(0, left))
                 for name, value in encoder_out["values"].items()
             }
             encoder_out |= {"values": picked, "sentences": len(left)}
@@ -156,13 +166,17 @@ class OnnxDecoder(FairseqIncrementalDecoder):
         decoder: whose place it takes.
         path: of the graph.
         history_shapes: see ``StepGraph``.
+
+    Attributes:
+        session: the graph.
+        shapes: ``history_shapes``.
     """
 
     def __init__(self, decoder: Any, path: Path, history_shapes: Mapping[str, tuple[int, int]]) -> None:
         super().__init__(decoder.dictionary)
         self._longest = decoder.max_positions()
-        self._session = _Session(path)
-        self._shapes = dict(history_shapes)
+        self.session = _Session(path)
+        self.shapes = dict(history_shapes)
 
     def forward(
         self,
@@ -186,11 +200,11 @@ class OnnxDecoder(FairseqIncrementalDecoder):
         """
         if incremental_state is None or encoder_out is None:
             raise _refuse("the scores of given sentences (--score-reference)")
-        wrap, rows = self._session.wrap, torch.arange(len(prev_output_tokens))
+        wrap, rows = self.session.wrap, torch.arange(len(prev_output_tokens))
         state = incremental_state.get(_STATE)
         if state is None:
             state = _State(
-                {name: wrap(torch.zeros(len(rows), heads, 0, width)) for name, (heads, width) in self._shapes.items()},
+                {name: wrap(torch.zeros(len(rows), heads, 0, width)) for name, (heads, width) in self.shapes.items()},
                 rows,
             )
             incremental_state[_STATE] = state
@@ -200,12 +214,14 @@ class OnnxDecoder(FairseqIncrementalDecoder):
                 "tokens": wrap(prev_output_tokens[:, position]),
                 "order": wrap(state.order),
                 "position": wrap(torch.tensor(position)),
+                "candidates": wrap(torch.ones(1, dtype=torch.int64)),
             }
-            results = self._session({**numbers, **encoder_out["values"], **state.histories})
+            results = self.session({**numbers, **encoder_out["values"], **state.histories})
             scores.append(torch.from_numpy(results["log_probabilities"].numpy()))
-            state.histories, state.order = {name: results[f"new.{name}"] for name in self._shapes}, rows
+            state.histories, state.order = {name: results[f"new.{name}"] for name in self.shapes}, rows
         state.length = prev_output_tokens.shape[1]
-        return torch.stack(scores, dim=1), {"attn": [None]}
+        every = scores[0].unsqueeze(1) if len(scores) == 1 else torch.stack(scores, dim=1)
+        return every, {"attn": [None]}
 
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Picks rows; the next step does it."""

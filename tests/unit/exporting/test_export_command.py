@@ -7,7 +7,7 @@ import shutil
 import pytest
 from support.translation_models import ENGLISH, GERMAN
 
-from muse_plugin.exporting import run as runner
+from muse_plugin.runner import run as runner
 from muse_plugin_command import cli
 
 

@@ -11,7 +11,7 @@ from support.translation_models import GERMAN, save_translation_model
 from torch import nn
 
 from muse_plugin.exporting.ctranslate2_folder import check_model, name_parameters
-from muse_plugin.exporting.run import Translator
+from muse_plugin.runner.run import Translator
 from muse_plugin_command import cli
 
 

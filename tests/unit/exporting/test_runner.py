@@ -12,9 +12,9 @@ import pytest
 from support.bare_packages import RUNNER_NEEDS, link_packages
 from support.translation_models import GERMAN
 
-from muse_plugin.exporting import run as runner
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
+from muse_plugin.runner import run as runner
 
 LINES = [*GERMAN[:3], "", "Ich sehe Ann.", "<pad> <s> &lt; @@ Ü\u2028x", "Bahnhof " * 5, "Zug"]
 

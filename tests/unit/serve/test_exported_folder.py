@@ -16,7 +16,7 @@ from support.http import Running, ask, post
 from support.translation_models import GERMAN
 from support.view_models import make_model_folder
 
-from muse_plugin.exporting import run as runner
+from muse_plugin.runner import run as runner
 from muse_plugin.serve.exported_model import load_exported_model
 from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS
 from muse_plugin_command import cli

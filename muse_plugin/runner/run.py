@@ -71,7 +71,6 @@ class Translator:
             read_dictionary(self.folder / self.config[f"{side}_dictionary"]) for side in ("source", "target")
         )
         self.indices = {word: index for index, word in reversed(list(enumerate(self.source_words)))}
-        self.tensor = onnxruntime.OrtValue.ortvalue_from_numpy
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 3, threads or 0
         self.encoder, self.step = (
@@ -84,17 +83,10 @@ class Translator:
         return [best[0].text if best else "" for best in self.translate_nbest(lines, **settings)]
 
     def translate_nbest(self, lines, nbest=1, batch_size=64, max_tokens=4000, **settings):
-        """Translates raw lines.
+        """The ``nbest`` translations of each raw line, the best first; none of a blank line.
 
-        Args:
-            lines: the texts.
-            nbest: translations of each line, at most ``beam``.
-            batch_size: most sentences at once.
-            max_tokens: most source tokens at once, padding included.
-            **settings: ``beam``, ``lenpen``, ``min_len``, ``max_len_a`` and ``max_len_b``, see ``search``.
-
-        Returns:
-            For each line its translations, the best first; none for a blank line.
+        At most ``batch_size`` sentences of ``max_tokens`` source tokens, padding included, are translated at once; of
+        each, ``nbest`` is at most ``beam``. The settings are those of ``search``.
         """
         check_settings({"nbest": nbest, "batch_size": batch_size, "max_tokens": max_tokens, **settings})
         encoded = {number: tokens for number, line in enumerate(lines) if (tokens := self.read_line(line, number + 1))}
@@ -126,78 +118,85 @@ class Translator:
         return Hypothesis(self.target.join(tokens), tokens, score)
 
     def search(self, sentences, beam=5, lenpen=1.0, min_len=1, max_len_a=1.5, max_len_b=30):
-        """Beam search as in ``fairseq-generate``, all sentences at once.
+        """Beam search as in ``fairseq-generate``, all sentences, lists of tokens, at once.
 
-        Args:
-            sentences: source tokens of each.
-            beam: hypotheses of each sentence that are followed.
-            lenpen: exponent of the length by which a score is divided.
-            min_len: fewest tokens of a translation.
-            max_len_a: a translation has at most this times the source's tokens and their end ...
-            max_len_b: ... plus this many.
-
-        Returns:
-            For each sentence (score, ids without the end) of ``beam`` translations at most, the best first.
+        A translation has ``min_len`` tokens or more, and ``max_len_a`` times those of the source and its end plus
+        ``max_len_b`` at most. Returns (score, ids without the end) of ``beam`` for each, the best first.
         """
         check_settings({"beam": beam, "lenpen": lenpen, "min_len": min_len, "a": max_len_a, "b": max_len_b})
         ids = [[*(self.indices.get(token, UNK) for token in tokens), EOS] for tokens in sentences]
-        width = max(map(len, ids))
-        is_left = self.config["left_pad_source"]
-        padded = [
-            [PAD] * (width - len(row)) * is_left + row + [PAD] * (width - len(row)) * (not is_left) for row in ids
-        ]
-        names, outputs = ([output.name for output in own.get_outputs()] for own in (self.encoder, self.step))
-        tokens = self.tensor(np.array(padded, np.int64))
-        encoded = dict(zip(names, self.encoder.run_with_ort_values(names, {"tokens": tokens}), strict=True))
+        width, is_left = max(map(len, ids)), self.config["left_pad_source"]
+        fill = [[PAD] * (width - len(row)) for row in ids]
+        padded = [more * is_left + row + more * (not is_left) for row, more in zip(ids, fill, strict=True)]
         most = self.config["max_target_positions"] - 1
-        limits = np.array([min(int(max_len_a * len(row) + max_len_b), most) for row in ids])
-        alive, found = np.arange(len(ids)), [[] for _ in ids]  # sentences that are not finished; what has ended
-        wanted = [own.name for own in self.step.get_inputs()]  # a model without positions, say, does not ask for them
-        shapes = {name: (len(ids), h, 0, d) for name, (h, d) in self.config["histories"].items()}
-        histories = {name: self.tensor(np.zeros(shape, np.float32)) for name, shape in shapes.items()}
-        rows, last = np.arange(len(ids)), np.full(len(ids), EOS)
-        written = np.zeros((len(ids), 0), np.int64)  # tokens of each hypothesis
-        sums = np.zeros((len(ids), 1), np.float32)  # of log-probabilities: (sentences, hypotheses of each)
-        choices = np.array([min(2 * beam + 2, len(self.target_words))])
-        for step in range(int(limits.max()) + 1):
-            numbers = {"tokens": last, "position": np.array(step), "order": rows, "candidates": choices}
-            numbers = {name: self.tensor(value.astype(np.int64)) for name, value in numbers.items()}
-            known = numbers | encoded | histories
-            results = self.step.run_with_ort_values(outputs, {name: known[name] for name in wanted})
-            scores, words, ends = (result.numpy().copy() for result in results[:3])
-            histories = dict(zip(histories, results[3:], strict=True))
-            is_last = np.repeat(step >= limits[alive], sums.shape[1])
-            scores[np.isnan(scores) | (words == PAD) | ((words == EOS) & (step < min_len)) | is_last[:, None]] = -np.inf
-            scores[is_last, 0], words[is_last, 0] = ends[is_last], EOS
+        limits = [min(int(max_len_a * len(row) + max_len_b), most) for row in ids]
+        graphs = self.encoder, self.step, self.config["histories"]
+        candidates = min(2 * beam + 2, len(self.target_words))
+        found = beam_search(*graphs, np.array(padded, np.int64), np.array(limits), candidates, beam, lenpen, min_len)
+        return [[(score / math.log(2), ids) for score, ids, _ in own] for own in found]
 
-            # The best 2 * beam continuations of each sentence: at most half of them end it.
-            totals = (scores.reshape(*sums.shape, -1) + sums[:, :, None]).reshape(len(alive), -1)
-            order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * beam]
-            totals = np.take_along_axis(totals, order, 1)
-            words = np.take_along_axis(words.reshape(len(alive), -1), order, 1)
-            parents = np.arange(len(alive))[:, None] * sums.shape[1] + order // scores.shape[1]
-            if order.shape[1] < 2 * beam:  # of a tiny dictionary
-                missing = ((0, 0), (0, 2 * beam - order.shape[1]))
-                totals = np.pad(totals, missing, constant_values=-np.inf)
-                words, parents = np.pad(words, missing, constant_values=UNK), np.pad(parents, missing, mode="edge")
-            ends_here = (words == EOS) & (totals > -np.inf)
-            for row, place in np.argwhere(ends_here[:, :beam]):
-                if len(found[alive[row]]) < beam:
-                    score = float(totals[row, place]) / (step + 1) ** lenpen
-                    found[alive[row]].append((score, written[parents[row, place]].tolist()))
 
-            left = [row for row, number in enumerate(alive) if len(found[number]) < beam and step < limits[number]]
-            if not left:
-                break
-            if len(left) < len(alive):
-                encoded = {name: self.tensor(value.numpy()[left]) for name, value in encoded.items()}
-                alive = alive[left]
-            totals, words, parents, ends_here = (x[left] for x in (totals, words, parents, ends_here))
-            kept = np.argsort(ends_here, axis=1, kind="stable")[:, :beam]  # the best that do not end
-            sums = np.take_along_axis(np.where(ends_here, -np.inf, totals), kept, 1).astype(np.float32)
-            rows, last = (np.take_along_axis(x, kept, 1).ravel() for x in (parents, words))
-            written = np.concatenate([written[rows], last[:, None]], axis=1)
-        return [[(score / math.log(2), ids) for score, ids in sorted(own, key=lambda pair: -pair[0])] for own in found]
+def beam_search(encoder, step, histories, tokens, limits, candidates, beam, lenpen, min_len):
+    """Beam search of sentences (B, S), padded numbers of words, by the graphs' sessions in onnxruntime.
+
+    ``histories`` has heads and width of each history of the step, ``limits`` (B,) the most tokens of each translation,
+    and of each hypothesis the best ``candidates`` words are looked at.
+
+    Returns:
+        For each sentence (score, ids without the end, natural log-probability of each and of the end) of ``beam``
+        translations at most, the best first; a score is the sum over length ** lenpen.
+    """
+    from onnxruntime import OrtValue
+
+    tensor = OrtValue.ortvalue_from_numpy
+    names = [own.name for own in encoder.get_outputs()]
+    encoded = dict(zip(names, encoder.run_with_ort_values(names, {"tokens": tensor(tokens)}), strict=True))
+    names = ["scores", "words", "eos", *(f"new.{name}" for name in histories)]
+    read = [own.name for own in step.get_inputs()]  # a model without positions, say, does not ask for them
+    alive, found = np.arange(len(tokens)), [[] for _ in tokens]  # sentences that are not finished; what has ended
+    zeros = {name: np.zeros((len(tokens), h, 0, width), np.float32) for name, (h, width) in histories.items()}
+    histories = {name: tensor(value) for name, value in zeros.items()}
+    rows, last = np.arange(len(tokens)), np.full(len(tokens), EOS)
+    ids, sums = np.zeros((len(tokens), 0), np.int64), np.zeros((len(tokens), 1), np.float32)  # of each hypothesis
+    for length in range(int(limits.max()) + 1):
+        numbers = {"tokens": last, "position": np.array(length), "order": rows, "candidates": np.array([candidates])}
+        numbers = {name: tensor(value.astype(np.int64)) for name, value in numbers.items()}
+        known = numbers | encoded | histories
+        results = step.run_with_ort_values(names, {name: known[name] for name in read})
+        scores, words, ends = (result.numpy().copy() for result in results[:3])
+        histories = dict(zip(histories, results[3:], strict=True))
+        is_last = np.repeat(length >= limits[alive], len(rows) // len(alive))
+        scores[np.isnan(scores) | (words == PAD) | ((words == EOS) & (length < min_len)) | is_last[:, None]] = -np.inf
+        scores[is_last, 0], words[is_last, 0] = ends[is_last], EOS
+
+        # The best 2 * beam continuations of each sentence: at most half of them end it.
+        totals = (scores + sums[:, -1:]).reshape(len(alive), -1)
+        order = np.argsort(-totals, axis=1, kind="stable")[:, : 2 * beam]
+        parents = np.arange(len(alive))[:, None] * (len(rows) // len(alive)) + order // scores.shape[1]
+        totals, words = (np.take_along_axis(x.reshape(len(alive), -1), order, 1) for x in (totals, words))
+        if order.shape[1] < 2 * beam:  # of a tiny dictionary
+            missing = ((0, 0), (0, 2 * beam - order.shape[1]))
+            totals = np.pad(totals, missing, constant_values=-np.inf)
+            words, parents = np.pad(words, missing, constant_values=UNK), np.pad(parents, missing, mode="edge")
+        ends_here = (words == EOS) & (totals > -np.inf)
+        for row, place in np.argwhere(ends_here[:, :beam]):
+            if len(found[alive[row]]) < beam:
+                path = [*sums[parents[row, place]], totals[row, place]]
+                score = float(path[-1]) / (length + 1) ** lenpen
+                found[alive[row]].append((score, ids[parents[row, place]].tolist(), np.diff(path)))
+
+        left = [row for row, number in enumerate(alive) if len(found[number]) < beam and length < limits[number]]
+        if not left:
+            break
+        if len(left) < len(alive):
+            encoded = {name: tensor(value.numpy()[left]) for name, value in encoded.items()}
+            alive = alive[left]
+        totals, words, parents, ends_here = (x[left] for x in (totals, words, parents, ends_here))
+        kept = np.argsort(ends_here, axis=1, kind="stable")[:, :beam]  # the best that do not end
+        totals = np.where(ends_here, -np.inf, totals).astype(np.float32)
+        totals, rows, last = (np.take_along_axis(x, kept, 1).ravel() for x in (totals, parents, words))
+        ids, sums = (np.column_stack([x[rows], new]) for x, new in ((ids, last), (sums, totals)))
+    return [sorted(own, key=lambda hypothesis: -hypothesis[0]) for own in found]
 
 
 class Text:
