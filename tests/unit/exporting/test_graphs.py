@@ -113,6 +113,21 @@ def test_onnx_files_equal_the_model(name, tmp_path):
     compare(net, graphs, encode, step)
 
 
+@pytest.mark.parametrize(("name", "most"), [("muse", 45), ("muse_simple", 32), ("transformer", 44)])
+def test_a_layer_of_the_step_has_few_operators(name, most, tmp_path):
+    onnx = pytest.importorskip("onnx", reason="needs the extra 'export'")
+    from muse_plugin.models.onnx.onnx_file import write_step
+
+    counts = []
+    for layers in (1, 2):
+        flags = {"encoder_layers": layers, "decoder_layers": layers}
+        net = build_of_fairseq(**flags) if name == "transformer" else build(**{**VARIANTS[name], **flags}).eval()
+        write_step(make_graphs(net)[1], tmp_path / "step.onnx")
+        nodes = onnx.load(str(tmp_path / "step.onnx")).graph.node
+        counts.append(sum(node.op_type not in ("Constant", "Identity") for node in nodes))
+    assert counts[1] - counts[0] <= most
+
+
 def test_the_model_is_not_changed():
     net = build()
     before = {name: value.clone() for name, value in net.state_dict().items()}

@@ -11,6 +11,7 @@ from support.helpers import assert_close
 from support.muse_models import SMALL, SYMBOLS, VARIANTS, build, built, lengths_of, make_pair, make_task
 from support.reference import make_dictionary
 
+from muse_plugin.models.onnx import graph_search
 from muse_plugin.models.onnx.sessions import run_in_onnxruntime_
 
 LENGTHS = {1: (7,), 8: (7, 5, 3, 6, 4, 2, 7, 1)}
@@ -41,6 +42,9 @@ def assert_same(actual, expected):
     for own, other in zip(actual, expected, strict=True):
         assert [h["tokens"].tolist() for h in own] == [h["tokens"].tolist() for h in other]
         assert_close(torch.stack([h["score"] for h in own]), torch.stack([h["score"] for h in other]), atol=1e-4)
+        for one, same in zip(own, other, strict=True):
+            assert set(one) == set(same)
+            assert_close(one["positional_scores"], same["positional_scores"], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["muse", "muse_simple", "plain_transformer", "transformer"])
@@ -53,6 +57,35 @@ def test_the_search_finds_the_same_translations(name):
         for options in ({}, {"temperature": 1.7}, {"prefix": prefix}, {"min_len": 4, "len_penalty": 0.5}):
             assert_same(search([quick], lengths, **options), search([net], lengths, **options))
     assert_same(search([quick, quick], LENGTHS[8]), search([net, net], LENGTHS[8]))
+
+
+ELSEWHERE = {
+    "temperature": {"temperature": 1.7},
+    "unknown words": {"unk_penalty": 1.0},
+    "scores without length": {"normalize_scores": False},
+    "length of the source": {"match_source_len": True},
+    "n-grams": {"no_repeat_ngram_size": 2},
+    "words": {"tokens_to_suppress": ("w5",)},
+    "two models": {},
+    "prefix": {"prefix": torch.full((1, 2), 5)},
+}
+
+
+@pytest.mark.parametrize("case", ["usual", "lengths", *ELSEWHERE])
+def test_an_ordinary_search_takes_the_short_way_and_no_other(case, monkeypatch):
+    net = copy.deepcopy(build_named("muse_simple"))
+    run_in_onnxruntime_(net)
+    options = ELSEWHERE.get(case, {"max_len_a": 1.2, "min_len": 3} if case == "lengths" else {})
+    monkeypatch.setattr(graph_search, "_FOUND_BY_FAIRSEQ", lambda *arguments, **options: "found by fairseq")
+    found = search([net] * (2 if case == "two models" else 1), (5,), **options)
+    assert (found == "found by fairseq") == (case in ELSEWHERE)
+
+
+def test_a_minimum_above_the_maximum_stays_fairseqs_own_error():
+    net = copy.deepcopy(build_named("muse_simple"))
+    run_in_onnxruntime_(net)
+    with pytest.raises(AssertionError, match="min_len cannot be larger than max_len"):
+        search([net], (5,), min_len=13)
 
 
 def test_eight_bit_weights_are_near():
