@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from muse_plugin.benchmark.gpu_steps import DONE, NOT_MEASURED, Step, read_step, write_list, write_step
+from muse_plugin.benchmark.gpu_steps import DONE, LIST, NOT_MEASURED, Step, read_step, write_list, write_step
 from muse_plugin.results.run_record import describe_run
 
 HERE = Path(__file__).resolve().parent
@@ -278,7 +278,9 @@ def report(results: Path, output: Path) -> int:
         print(f"gpu: error: there is no record in {results}; no step has measured anything.", file=sys.stderr)
         return 1
     command = ["python", "-m", "muse_plugin.cli", "benchmark", "report", *records, "--output", str(output)]
-    code = subprocess.run([*command, "--gpu-steps", str(results / "gpu")], cwd=ROOT).returncode
+    if (results / "gpu" / LIST).exists():  # else no step was ever begun
+        command += ["--gpu-steps", str(results / "gpu")]
+    code = subprocess.run(command, cwd=ROOT).returncode
     targets = ["python", str(HERE / "targets.py"), *records, "--report", str(output)]
     return code or subprocess.run(targets, cwd=ROOT).returncode
 

@@ -110,13 +110,16 @@ def test_flags_of_a_gpu_run_are_those_of_the_programs(index):
 def test_states_are_shown_and_bad_files_refused(tmp_path):
     write_list(tmp_path, ["a/x", "b/y"])
     run = {
-        "hardware": {"cpu": "C", "gpus": [{"name": "G", "driver": "1.2"}]},
+        "hardware": {"cpu": "C", "gpus": [{"name": "G", "driver": "1.2", "clocks_mhz": {"sm": 7, "memory": 6}}]},
         "versions": {"torch": "9", "triton": "8"},
         "git": {"commit": "0123456789ab", "dirty": False},
     }
     write_step(tmp_path, Step("a/x", DONE, 3.0, "do | it", "4 | 5", ["| 1 |"], run))
     text = format_steps(read_steps(tmp_path))
-    assert "| a/x | done | 3 | 4 / 5 | G, driver 1.2, torch 9, triton 8, 0123456789 |" in text
+    assert (
+        "| a/x | done | 3 | 4 / 5 | G (driver 1.2, at most 7 MHz, memory 6 MHz), torch 9, triton 8, 0123456789 |"
+        in text
+    )
     assert "| b/y | not measured |  |  |  |" in text
     assert "`do | it`:\n\n| 1 |" in text
     for content in ("{", "[]", json.dumps({"name": 3}), json.dumps({"name": "a", "state": 1})):
