@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--figures must be a folder that exists, but got {args.figures}; make it first.")
         figures = _draw(records, args.figures)
     folder = args.output.parent.resolve()
-    relative = {kind: path.resolve().relative_to(folder).as_posix() for kind, path in figures.items()}
+    relative = {kind: Path(os.path.relpath(path.resolve(), folder)).as_posix() for kind, path in figures.items()}
     text = format_report(records, relative, args.script)
     if args.gpu_steps is not None:
         text += "\n" + format_steps(read_steps(args.gpu_steps))
