@@ -159,7 +159,7 @@ def _list_rest(measure: Callable[..., Job], results: Path, rehearses: bool) -> I
 
 def _check_record(path: Path) -> str:
     cases = len(json.loads(path.read_text(encoding="utf-8"))["measurements"])
-    return f"{cases} cases"
+    return f"{cases} case{'s' * (cases != 1)}"
 
 
 def _read_tests(report: Path, rehearses: bool) -> str:
