@@ -14,6 +14,7 @@
 # CUDA_HOME=folder                 the CUDA toolkit; default: where nvcc is
 # TORCH_CUDA_ARCH_LIST="8.0;9.0"   for which GPUs; default: the one of this machine
 # MAX_JOBS=2                       compilers at a time
+# WHEELS=folder                    also leaves the wheels there, to be carried to such a machine: pip install --no-deps folder/*.whl
 set -euo pipefail
 
 script=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -30,6 +31,8 @@ fail() {
 
 (($# == 0)) || { echo "usage: bash scripts/build_lightconv.sh (settings are variables, see its first lines)" >&2; exit 2; }
 
+[[ -z "${WHEELS:-}" ]] || mkdir -p "$WHEELS" || fail "WHEELS must be a folder that can be made, but is $WHEELS; name another."
+wheels=${WHEELS:+$(cd "$WHEELS" && pwd -P)}
 enter_environment || exit 1
 python=$(command -v python)
 work=$(mktemp -d)
@@ -112,12 +115,14 @@ for layer in dynamicconv lightconv; do
   (
     cd "$work/modules/${layer}_layer"
     "$python" cuda_function_gen.py
-    "$python" -m pip install --quiet --no-build-isolation --no-deps --no-cache-dir --force-reinstall . >"$work/log" 2>&1
-  ) || {
+    "$python" -m pip wheel --quiet --no-build-isolation --no-deps --no-cache-dir -w "$work/wheels/$layer" . &&
+      "$python" -m pip install --quiet --no-index --no-deps --force-reinstall "$work/wheels/$layer"/*.whl
+  ) >"$work/log" 2>&1 || {
     grep -m 5 -iE 'error|No module' "$work/log" >&2 || tail -n 5 "$work/log" >&2
     fail "${layer}_cuda could not be built; its first errors are above."
   }
   (cd "$work" && "$python" -c "import torch, ${layer}_cuda") || fail "${layer}_cuda was built but cannot be imported; see above."
+  [[ -z "$wheels" ]] || cp "$work/wheels/$layer"/*.whl "$wheels/"
 done
 
 if ! (cd "$work" && "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'); then

@@ -19,7 +19,14 @@ if not torch.cuda.is_available():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", default="cpu", help="device that the unit tests put tensors on: cpu or cuda")
+    parser.addoption("--device", default="cpu", help="cuda: only tests that can put their tensors there, and there")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--device") != "cpu":
+        others = [item for item in items if "device" not in item.fixturenames]
+        items[:] = [item for item in items if "device" in item.fixturenames]
+        config.hook.pytest_deselected(items=others)
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +67,15 @@ def device(request):
     if name.startswith("cuda") and not torch.cuda.is_available():
         pytest.fail(f"--device {name} needs a GPU that torch can use")
     return torch.device(name)
+
+
+@pytest.fixture
+def on_device(device, monkeypatch):
+    """New tensors are on the device asked for by ``--device``; convolutions there are as exact as on a CPU."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.set_default_device(device)
+    yield
+    torch.set_default_device(None)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 #
 #   bash examples/benchmark/run.sh          on the CPU, with 2 threads (THREADS=): about three hours on two cores, 12 GiB
 #   bash examples/benchmark/run.sh cuda     on a GPU, in bfloat16 (DTYPE=)
+#   bash examples/benchmark/run.sh report   BENCHMARKS.md again from what is there, without measuring
 #   TRIAL=1 bash examples/benchmark/run.sh  one small case of each kind, to see that everything works: a minute
 #
 # Every number goes into $RESULTS_DIR/<device>-<name>.json (default: the folder of this script); results of both devices
@@ -37,7 +38,9 @@ measure() { # measure NAME KIND FLAGS...
   python -m muse_plugin.cli benchmark "$kind" "${options[@]}" "$@" "${trial[@]}" --json "$results/$device-$name.json"
 }
 
-if [[ ${TRIAL:-0} == 1 ]]; then
+if [[ $device == report ]]; then
+  : # of what is there
+elif [[ ${TRIAL:-0} == 1 ]]; then
   trial=(--rounds 1)
   measure conv conv --lengths 10 --kernels 3 3+15 --tokens 100
   measure generate generate --setting tiny --lengths 5 10 --vocabulary 100

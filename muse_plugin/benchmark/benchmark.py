@@ -16,7 +16,7 @@ from tqdm import tqdm
 from muse_plugin.benchmark import report
 from muse_plugin.benchmark.measurement import Measurement, measure
 from muse_plugin.benchmark.records import Record, write_record
-from muse_plugin.benchmark.tables import format_table
+from muse_plugin.benchmark.tables import RATED, format_table
 from muse_plugin.results.run_record import describe_run
 
 # The module of each kind.
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     for case in tqdm(module.cases(args), desc=args.kind, unit="case", disable=None):
         measurement = measure(case, args)
         is_new = not measurements or measurements[-1].columns != measurement.columns
-        tqdm.write(format_table([measurement], has_header=is_new), file=sys.stdout)
+        tqdm.write(format_table([measurement], is_new, args.kind in RATED), file=sys.stdout)
         sys.stdout.flush()
         measurements.append(measurement)
     if args.json is not None:

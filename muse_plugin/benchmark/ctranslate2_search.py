@@ -1,4 +1,4 @@
-"""CTranslate2's Transformer in the decoding benchmark: what a user could pick in place of fairseq, on the CPU."""
+"""CTranslate2's Transformer in the decoding benchmark: what a user could pick in place of fairseq."""
 
 import tempfile
 from collections.abc import Callable
@@ -14,29 +14,42 @@ from muse_plugin.exporting.ctranslate2_folder import convert_model
 class CTranslate2Search:
     """A model of CTranslate2 with its beam search.
 
-    It runs with as many threads as PyTorch: all of them work on the same batch.
+    On a CPU it runs with as many threads as PyTorch: all of them work on the same batch.
 
     Args:
         factory: with the dictionary.
-        model: fairseq's Transformer.
-        int8: whether matrix products get 8-bit weights.
+        model: fairseq's Transformer, in float32.
+        device: to compute on.
+        compute_type: as CTranslate2 calls it: float32, float16, bfloat16 or int8 (8-bit weights of matrix products).
 
     Raises:
-        ImportError: if ctranslate2 is not installed.
+        ImportError: if ctranslate2 is not installed, or this installation cannot compute so on the device.
     """
 
-    def __init__(self, factory: ModelFactory, model: FairseqEncoderDecoderModel, int8: bool) -> None:
+    def __init__(
+        self, factory: ModelFactory, model: FairseqEncoderDecoderModel, device: torch.device, compute_type: str
+    ) -> None:
         import ctranslate2
 
         self._symbols = factory.dictionary.symbols
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "model"
-            convert_model(model, [("source", factory.dictionary), ("target", factory.dictionary)], folder, int8)
-            threads = torch.get_num_threads()
-            compute_type = "int8" if int8 else "float32"
-            self._translator = ctranslate2.Translator(
-                str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=threads
-            )
+            sides = [("source", factory.dictionary), ("target", factory.dictionary)]
+            convert_model(model, sides, folder, compute_type == "int8")
+            try:
+                self._translator = ctranslate2.Translator(
+                    str(folder),
+                    device=device.type,
+                    device_index=device.index or 0,
+                    compute_type=compute_type,
+                    inter_threads=1,
+                    intra_threads=torch.get_num_threads(),
+                )
+                # The libraries of a GPU are loaded when they are first used.
+                self._translator.translate_batch([self._symbols[-1:]], max_decoding_length=1)
+            except (ValueError, RuntimeError) as error:  # another driver, another kind of GPU or processor
+                reason = " ".join(str(error).split())
+                raise ImportError(f"ctranslate2 must compute {compute_type} on {device}, but says: {reason}") from error
 
     def make_search(self, source: torch.Tensor, beam: int) -> Callable[[], list[list[str]]]:
         """Makes a function that translates the sentences, with as many tokens as they have.

@@ -23,8 +23,8 @@ SearchMaker = Callable[[torch.Tensor, int], Search]
 _CTRANSLATE2 = (systems.CTRANSLATE2, systems.CTRANSLATE2_INT8)
 _SIMPLE_ONNX = (systems.SIMPLE_ONNX, systems.SIMPLE_ONNX_INT8)
 _MUSE_ONNX = (systems.MUSE_ONNX, systems.MUSE_ONNX_INT8)
-# Contestants whose package may be missing.
-_PACKAGES = {"ctranslate2": _CTRANSLATE2, "onnxruntime": (*_SIMPLE_ONNX, *_MUSE_ONNX)}
+# Contestants whose packages may be missing.
+_PACKAGES = {_CTRANSLATE2: ("ctranslate2",), (*_SIMPLE_ONNX, *_MUSE_ONNX): ("onnx", "onnxruntime")}
 SYSTEMS = {
     "six_layers": (
         systems.TRANSFORMER,
@@ -55,11 +55,19 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
         torch.manual_seed(args.seed)
         names = systems.select(SYSTEMS.get(setting, _DEFAULT), args)
         missing = _find_missing(names)
-        makers = {name: _prepare(factory, name, setting, args) for name in names if name not in missing}
+        makers: dict[str, SearchMaker] = {}
+        for name in names:
+            if name in missing:
+                continue
+            try:
+                makers[name] = _prepare(factory, name, setting, args)
+            except ImportError as error:
+                logger.warning("%s not measured: %s", name, error)
+                missing.add(name)
         if not makers:
             raise ImportError(
-                f"--without must leave a contestant that is installed, but got {'; '.join(names)}, whose packages are "
-                "missing; leave a name out, or install them."
+                f"--without must leave a contestant that can run, but got {'; '.join(names)}, whose packages are "
+                "missing or do not fit; leave a name out, or install them."
             )
         for beam, sentences, length in itertools.product(args.beam, args.sentences, args.lengths):
             source = factory.make_tokens(sentences, length, args.device)
@@ -72,20 +80,23 @@ def cases(args: argparse.Namespace) -> Iterator[Case]:
 def _find_missing(names: Sequence[str]) -> set[str]:
     """The contestants whose package is not installed, after saying so."""
     missing: set[str] = set()
-    for package, users in _PACKAGES.items():
+    for users, packages in _PACKAGES.items():
         asked = set(users) & set(names)
-        if asked and importlib.util.find_spec(package) is None:
-            logger.warning("%s not measured: pip install %s adds it.", "; ".join(sorted(asked)), package)
+        wanted = [package for package in packages if importlib.util.find_spec(package) is None]
+        if asked and wanted:
+            logger.warning("%s not measured: pip install %s adds it.", "; ".join(sorted(asked)), " ".join(wanted))
             missing |= asked
     return missing
 
 
 def _prepare(factory: ModelFactory, name: str, setting: str, args: argparse.Namespace) -> SearchMaker:
-    model = factory.build(name, setting).to(args.device, args.dtype).eval()
+    model = factory.build(name, setting).eval()
     if name in _CTRANSLATE2:
         from muse_plugin.benchmark.ctranslate2_search import CTranslate2Search
 
-        return CTranslate2Search(factory, model, name == systems.CTRANSLATE2_INT8).make_search
+        compute_type = "int8" if name == systems.CTRANSLATE2_INT8 else str(args.dtype).removeprefix("torch.")
+        return CTranslate2Search(factory, model, args.device, compute_type).make_search
+    model = model.to(args.device, args.dtype)
     if not name.endswith("ordinary form"):
         generation = Namespace(beam=max(args.beam), print_alignment=None, replace_unk=None, no_beamable_mm=False)
         model.prepare_for_inference_(Namespace(generation=generation))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.results.run_record import format_gpu
 
 LIST = "steps.json"
 DONE = "done"
@@ -99,7 +100,10 @@ def read_steps(folder: Path) -> list[Step]:
 def format_steps(steps: list[Step]) -> str:
     """The section of BENCHMARKS.md."""
     lines = ["## The GPU run, step by step", ""]
-    lines += ["| step | state | seconds | result | device, driver, torch, Triton, commit |", "|---|---|--:|---|---|"]
+    lines += [
+        "| step | state | seconds | result | device, driver, clocks, torch, Triton, commit |",
+        "|---|---|--:|---|---|",
+    ]
     for step in steps:
         seconds = f"{step.seconds:.0f}" if step.seconds else ""
         cells = [step.name, step.state, seconds, step.result, _describe(step.run)]
@@ -114,7 +118,7 @@ def _describe(run: dict[str, Any]) -> str:
     if not run:
         return ""
     hardware, versions, git = run["hardware"], run["versions"], run["git"]
-    gpus = [gpu["name"] + (f", driver {gpu['driver']}" if "driver" in gpu else "") for gpu in hardware["gpus"]]
+    gpus = [format_gpu(gpu) for gpu in hardware["gpus"]]
     commit = git["commit"][:10] if git else "commit unknown"
     triton = f"triton {versions['triton']}" if versions.get("triton") else "no triton"
     return ", ".join([*(gpus or [hardware["cpu"]]), f"torch {versions['torch']}", triton, commit])

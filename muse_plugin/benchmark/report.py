@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any, Optional
 from muse_plugin.benchmark import growth_plot
 from muse_plugin.benchmark.gpu_steps import format_steps, read_steps
 from muse_plugin.benchmark.records import Record, read_record
-from muse_plugin.benchmark.tables import format_table
+from muse_plugin.benchmark.tables import RATED, format_table
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.results.figures import check_format, import_matplotlib
+from muse_plugin.results.run_record import format_gpu
 from muse_plugin_command.flags.benchmark import KINDS
 
 SECTIONS = {
@@ -57,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--figures must be a folder that exists, but got {args.figures}; make it first.")
         figures = _draw(records, args.figures)
     folder = args.output.parent.resolve()
-    relative = {kind: path.resolve().relative_to(folder).as_posix() for kind, path in figures.items()}
+    relative = {kind: Path(os.path.relpath(path.resolve(), folder)).as_posix() for kind, path in figures.items()}
     text = format_report(records, relative, args.script)
     if args.gpu_steps is not None:
         text += "\n" + format_steps(read_steps(args.gpu_steps))
@@ -95,30 +97,26 @@ def _format_record(record: Record, records: Sequence[Record]) -> Iterator[str]:
     yield f"`{record.command}` on machine {machine}, {'its CPU' if device == 'cpu' else device}:"
     yield ""
     for _, group in itertools.groupby(record.measurements, key=lambda measurement: measurement.columns):
-        yield format_table(list(group))
+        yield format_table(list(group), has_rates=record.kind in RATED)
         yield ""
 
 
 def _format_machines(records: Sequence[Record]) -> Iterator[str]:
     for number, run in enumerate(_list_machines(records), 1):
         hardware, versions, git = run["hardware"], run["versions"], run["git"]
-        gpus = "".join(map(_format_gpu, hardware.get("gpus") or []))
+        gpus = "".join(f", {format_gpu(gpu)}" for gpu in hardware.get("gpus") or [])
         triton = f", triton {versions['triton']}" if gpus and versions.get("triton") else ""
         commit = git["commit"][:10] + (" with changes" if git["dirty"] else "") if git else "unknown"
         yield (
-            f"Machine {number}: {hardware['cpu']}, {hardware['cores']} cores, {hardware['memory_gib']:.0f} GiB{gpus}; "
-            f"{run['threads']['torch']} threads; Python {versions['python']}, torch {versions['torch']}, fairseq-fixed "
-            f"{versions['fairseq-fixed']}{triton}; commit {commit}."
+            f"Machine {number}: {hardware['cpu']}, {_count(hardware['cores'], 'core')}, {hardware['memory_gib']:.0f} "
+            f"GiB{gpus}; {_count(run['threads']['torch'], 'thread')}; Python {versions['python']}, torch "
+            f"{versions['torch']}, fairseq-fixed {versions['fairseq-fixed']}{triton}; commit {commit}."
         )
         yield ""
 
 
-def _format_gpu(gpu: dict[str, Any]) -> str:
-    """Name, and driver and clocks where they are known."""
-    if "driver" not in gpu:
-        return f", {gpu['name']}"
-    clocks = gpu["clocks_mhz"]
-    return f", {gpu['name']} (driver {gpu['driver']}, at most {clocks['sm']} MHz, memory {clocks['memory']} MHz)"
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _list_machines(records: Iterable[Record]) -> list[dict[str, Any]]:

@@ -181,7 +181,7 @@ def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     if unknown:
         raise ValueError(f"--without must name contestants, but got {unknown[0]!r}; there are: {'; '.join(names)}.")
     left = [name for name in names if name not in args.without]
-    idle = ("graphs", "compiled layers") if args.device.type == "cpu" else ("int8", "onnxruntime", CTRANSLATE2)
+    idle = ("graphs", "compiled layers") if args.device.type == "cpu" else ("int8", "onnxruntime")
     left = [name for name in left if not name.endswith(idle)]
     if not left:
         raise ValueError("--without must leave at least one contestant, but it names them all; leave a name out.")

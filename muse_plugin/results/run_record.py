@@ -116,6 +116,14 @@ def _read_drivers() -> dict[str, dict[str, Any]]:
     return found
 
 
+def format_gpu(gpu: dict[str, Any]) -> str:
+    """A GPU of ``describe_hardware`` in words: its name, and driver and clocks where they are known."""
+    if "driver" not in gpu:
+        return str(gpu["name"])
+    clocks = gpu["clocks_mhz"]
+    return f"{gpu['name']} (driver {gpu['driver']}, at most {clocks['sm']} MHz, memory {clocks['memory']} MHz)"
+
+
 def read_cpu_name() -> str:
     """Returns the model name of the processor, or its architecture where the system does not tell the model."""
     with contextlib.suppress(OSError):

@@ -32,6 +32,7 @@ def test_a_rehearsal_runs_every_step_and_writes_the_report(tmp_path):
     text = (tmp_path / "BENCHMARKS.md").read_text(encoding="utf-8")
     assert "| float16 and CUDA graphs: decoding of MUSE-simple, 6+6 layers, 512/1024, batch 1 |" in text
     assert "## The GPU run, step by step" in text
+    assert "muse-plugin benchmark conv --backend triton" in text
     assert "| f/lama | done |" in text
     assert "LAMA encoder, width 100 |" in text
     assert text.count("`muse-plugin benchmark generate") == 1
@@ -107,16 +108,39 @@ def test_flags_of_a_gpu_run_are_those_of_the_programs(index):
         assert all((REPOSITORY / word).exists() for word in words if word.endswith((".py", ".sh")) or "tests/" in word)
 
 
+def test_every_row_and_system_of_multi30k_is_one_that_the_recipe_trains(tmp_path):
+    jobs = [one for one in gpu.list_jobs(tmp_path, rehearses=False) if one.name.endswith("-train")]
+    assert [one.name for one in jobs[-len(gpu.ABLATION) :]] == [f"e/{row}-seed1-train" for row in gpu.ABLATION]
+    seeds = {(*sorted(one.environment.items()),): one for one in jobs if one.environment["SEED"] == "1"}
+    assert len(seeds) == 4 + len(gpu.ABLATION)
+    for one in seeds.values():
+        run = subprocess.run(one.words, env=recipe_environment(**one.environment), capture_output=True, text=True)
+        assert "there is no data in " in run.stderr, one.name  # the settings are right
+
+
+def test_what_is_there_is_reported_without_a_gpu_run(tmp_path):
+    record = next((REPOSITORY / "examples" / "benchmark").glob("cpu-*.json"))
+    (tmp_path / record.name).write_bytes(record.read_bytes())
+    run = run_script("--report", RESULTS_DIR=str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    text = (tmp_path / "BENCHMARKS.md").read_text(encoding="utf-8")
+    assert "## Targets" in text
+    assert "step by step" not in text
+
+
 def test_states_are_shown_and_bad_files_refused(tmp_path):
     write_list(tmp_path, ["a/x", "b/y"])
     run = {
-        "hardware": {"cpu": "C", "gpus": [{"name": "G", "driver": "1.2"}]},
+        "hardware": {"cpu": "C", "gpus": [{"name": "G", "driver": "1.2", "clocks_mhz": {"sm": 7, "memory": 6}}]},
         "versions": {"torch": "9", "triton": "8"},
         "git": {"commit": "0123456789ab", "dirty": False},
     }
     write_step(tmp_path, Step("a/x", DONE, 3.0, "do | it", "4 | 5", ["| 1 |"], run))
     text = format_steps(read_steps(tmp_path))
-    assert "| a/x | done | 3 | 4 / 5 | G, driver 1.2, torch 9, triton 8, 0123456789 |" in text
+    assert (
+        "| a/x | done | 3 | 4 / 5 | G (driver 1.2, at most 7 MHz, memory 6 MHz), torch 9, triton 8, 0123456789 |"
+        in text
+    )
     assert "| b/y | not measured |  |  |  |" in text
     assert "`do | it`:\n\n| 1 |" in text
     for content in ("{", "[]", json.dumps({"name": 3}), json.dumps({"name": "a", "state": 1})):

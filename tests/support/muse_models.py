@@ -161,7 +161,9 @@ def built(variant, form="ordinary"):
 
 
 def make_sentence(length, seed=0):
-    words = torch.randint(4, SYMBOLS, (length - 1,), generator=torch.Generator().manual_seed(seed))
+    words = torch.randint(
+        4, SYMBOLS, (length - 1,), generator=torch.Generator(torch.get_default_device()).manual_seed(seed)
+    )
     return torch.cat([words, torch.tensor([EOS])])
 
 

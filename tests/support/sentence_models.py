@@ -129,7 +129,7 @@ def built(variant: str, **flags: object) -> nn.Module:
 
 def make_sentences(*lengths: int, seed: int = 0) -> list[torch.Tensor]:
     """Random words."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
     return [torch.randint(4, SYMBOLS, (n,), generator=generator) for n in lengths]
 
 

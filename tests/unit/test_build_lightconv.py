@@ -71,10 +71,13 @@ case "$*" in
   *torch.version.cuda*) echo "${{FAKE_CUDA-13.0}}" ;;
   *get_device_capability*) echo "${{FAKE_GPU-}}" ;;
   *is_available*) exit 1 ;;
-  *"-m pip install"*)
+  *"-m pip wheel"*)
     pwd >>{log}; cat *.cu *.cpp >>{log}
     [ -z "${{FAKE_FAULT-}}" ] || {{ echo "$FAKE_FAULT"; exit 1; }}
+    while [ "$1" != -w ]; do shift; done
+    mkdir -p "$2"; : >"$2/$(basename "$PWD")-1.whl"
     ;;
+  *"-m pip install"*.whl) for wheel; do :; done; cat "$wheel" ;;
   *"-c import torch, "*) ;;
   *) exec {python} "$@" ;;
 esac
@@ -119,6 +122,17 @@ def test_both_layers_are_edited_generated_and_built(build, source):
         "lightconv_layer",
     ]
     assert read_all(source) == before
+
+
+def test_wheels_are_left_to_be_carried(build, tmp_path):
+    done = build(WHEELS=str(tmp_path / "carried here"))
+    assert done.returncode == 0, done.stderr
+    carried = sorted(path.name for path in (tmp_path / "carried here").iterdir())
+    assert carried == ["dynamicconv_layer-1.whl", "lightconv_layer-1.whl"]
+    (tmp_path / "file").touch()
+    done = build(WHEELS=str(tmp_path / "file"))
+    assert done.returncode == 1
+    assert "error: WHEELS must be a folder that can be made, but is " in done.stderr
 
 
 def test_without_a_clone_the_sources_are_fetched(build, source):

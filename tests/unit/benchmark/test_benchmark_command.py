@@ -71,6 +71,7 @@ def test_without_ctranslate2_its_columns_are_there_and_a_sentence_says_why(tmp_p
     monkeypatch.setattr(generation_speed.importlib.util, "find_spec", lambda name: None)
     record = run("generate", tmp_path / "a.json", "--beam", "2", "1")
     assert "CTranslate2 Transformer int8 not measured: pip install ctranslate2 adds it." in caplog.text
+    assert "onnx" not in caplog.text  # no contestant of this setting
     rows = capsys.readouterr().out.splitlines()[2:]
     assert [m.case["beam"] for m in record.measurements] == [2] * 4 + [1] * 4
     assert len(rows) == 8
@@ -79,7 +80,51 @@ def test_without_ctranslate2_its_columns_are_there_and_a_sentence_says_why(tmp_p
     others = ["fairseq dynamic conv", "fairseq Transformer", "MUSE"]
     words = ["benchmark", "generate", *KINDS["generate"], *TINY, "--without", *others]
     assert cli.main(words) == 2
-    assert "--without must leave a contestant that is installed, but got CTranslate2" in capsys.readouterr().err
+    assert "--without must leave a contestant that can run, but got CTranslate2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_onnxruntime_is_measured_where_both_of_its_packages_are(package, monkeypatch, caplog):
+    monkeypatch.setattr(generation_speed.importlib.util, "find_spec", lambda name: None if name == package else name)
+    assert generation_speed._find_missing([systems.SIMPLE, systems.SIMPLE_ONNX]) == {systems.SIMPLE_ONNX}
+    assert f"MUSE-simple, onnxruntime not measured: pip install {package} adds it." in caplog.text
+
+
+def test_a_ctranslate2_that_cannot_compute_here_stops_no_other_contestant(tmp_path, monkeypatch, caplog):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra 'ctranslate2'")
+    asked = []
+
+    def refuse(folder, **options):
+        asked.append(options)
+        raise RuntimeError("Library libcublas.so.12 is not found")
+
+    monkeypatch.setattr(ctranslate2, "Translator", refuse)
+    record = run("generate", tmp_path / "a.json", "--dtype", "bfloat16", "--without", systems.DYNAMIC_CONV)
+    assert "ctranslate2 must compute bfloat16 on cpu, but says: Library libcublas.so.12 is not found" in caplog.text
+    assert [options["compute_type"] for options in asked] == ["bfloat16", "int8"]
+    assert record.measurements[0].values[systems.MUSE] != []
+    assert all(record.measurements[0].values[name] == [] for name in CTRANSLATE2)
+
+
+def test_ctranslate2_computes_on_the_gpu_of_the_others(monkeypatch):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra 'ctranslate2'")
+    from muse_plugin.benchmark.ctranslate2_search import CTranslate2Search
+
+    asked = []
+
+    class Translator:
+        def __init__(self, folder, **options):
+            asked.append(options)
+
+        def translate_batch(self, sentences, **options):
+            asked.append(sentences)
+
+    monkeypatch.setattr(ctranslate2, "Translator", Translator)
+    factory = systems.ModelFactory(50)
+    model = factory.build(systems.CTRANSLATE2, "tiny").eval()
+    CTranslate2Search(factory, model, torch.device("cuda", 1), "float16")
+    assert (asked[0]["device"], asked[0]["device_index"], asked[0]["compute_type"]) == ("cuda", 1, "float16")
+    assert asked[1] == [[factory.dictionary.symbols[-1]]]  # loads the libraries of the GPU
 
 
 @pytest.mark.parametrize("int8", [False, True])
@@ -91,7 +136,7 @@ def test_ctranslate2_does_the_work_of_fairseqs_search(int8):
     factory = systems.ModelFactory(50)
     model = factory.build(systems.CTRANSLATE2, "tiny").eval()
     source = factory.make_tokens(3, 7)
-    search = CTranslate2Search(factory, model, int8)
+    search = CTranslate2Search(factory, model, torch.device("cpu"), "int8" if int8 else "float32")
     for beam in (2, 1):
         ours = generation_speed.make_search(factory, model, source, beam)()
         theirs = search.make_search(source, beam)()
@@ -132,13 +177,19 @@ def test_training_is_measured_in_time_and_memory(tmp_path, capsys):
     record = run("train", tmp_path / "a.json", "--without", "fairseq dynamic conv")
     names = ["fairseq Transformer", "MUSE, unfused form", "MUSE, fairseq's loss", "MUSE", "MUSE-simple"]
     assert [list(m.values) for m in record.measurements] == [names, names]
-    assert record.measurements[0].work == {"tokens": 12}
+    measurement = record.measurements[0]
+    assert measurement.work == {"tokens": 12}
+    head, _, row, *_ = capsys.readouterr().out.splitlines()
+    cells = dict(zip(*([cell.strip() for cell in line.split("|")] for line in (head, row)), strict=True))
+    assert cells["MUSE [tokens/s]"] == f"{12 / measurement.spread('MUSE').median:,.0f}"
     memory = run("train", tmp_path / "b.json", "--memory", "--without", *names[1:3])
     assert {m.unit for m in memory.measurements} == {"bytes"}
     for measurement in memory.measurements:
         for name, (peak,) in measurement.values.items():
             assert 10 * 2**20 < peak < 80 * 2**20, name  # 1 to 2 million weights, twice Adam's state, gradients
-    assert "[MiB]" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "[MiB]" in out
+    assert "tokens/s" not in out
 
 
 def test_memory_of_the_loss_counts_scores_and_gradients(tmp_path):

@@ -514,10 +514,17 @@ def test_autocast_stays_finite_and_near_float32(variant, dtype):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("variant", ["muse", "multi_scale", "distance", "multi_scale_layers", "distance_layers"])
-def test_half_precision_model_stays_finite_and_decodes(variant, dtype):
-    net = copy.deepcopy(built(variant)).to(dtype)
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        *("muse", "muse_simple", "plain_transformer", "lightweight", "depthwise", "standard", "long_short_range"),
+        *("multi_scale", "distance", "multi_scale_layers", "distance_layers"),
+    ],
+)
+@pytest.mark.usefixtures("on_device")
+def test_model_in_every_precision_stays_finite_and_decodes(variant, dtype):
+    net = build(**VARIANTS[variant]).eval().to(dtype)
     _, _, source, previous = make_pair()
     whole = logits_of(net, source, previous)
     assert whole.dtype == dtype

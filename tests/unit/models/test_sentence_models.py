@@ -316,6 +316,7 @@ def test_dropout_acts_in_training_only(name):
 
 
 @torch.no_grad()
+@pytest.mark.usefixtures("on_device")
 def test_half_precision_is_finite_and_near(encoder):
     characters = has_characters(encoder)
     net = build(**VARIANTS[encoder], task=make_task("tags", characters=characters)).eval()

@@ -63,11 +63,16 @@ def assert_same_translations(actual, expected):
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", DECODERS)
-def test_translations_are_those_of_ordinary_steps(variant, taken):
-    _, _, source, _ = make_pair()
-    actual = translate(built(variant, "static"), source)
-    assert taken
-    assert_same_translations(actual, translate(built(variant), source))
+def test_steps_and_translations_are_those_of_ordinary_steps(variant, taken):
+    _, _, source, previous = make_pair()
+    static, ordinary = built(variant, "static"), built(variant)
+    steps = [
+        step_through(net, net.encoder(source, lengths_of(source)), previous, [1] * 6) for net in (static, ordinary)
+    ]
+    assert len(taken) == 6
+    assert_close(*steps, atol=ATOL)
+    assert_same_translations(translate(static, source), translate(ordinary, source))
+    assert len(taken) > 6
 
 
 @torch.no_grad()

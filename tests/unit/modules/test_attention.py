@@ -86,6 +86,7 @@ def test_fused_kernel_and_weights_path_agree_in_values_and_gradients(masked, cau
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("need_weights", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.usefixtures("on_device")
 def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, need_weights, causal):
     leaves = [(4 * x).to(dtype).requires_grad_() for x in make_qkv()]
     mask = torch.tensor([[True] * 5, [True] * 4 + [False], [False] * 5])
@@ -98,11 +99,12 @@ def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, nee
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("on_device")
 def test_a_key_at_padding_has_no_weight_however_well_it_matches(dtype):
     query, key, value = (x.to(dtype) for x in make_qkv())
     key[1, :, :2] = 30 * query[1, :, :2]
     value[1, :, :2] = 1000.0
-    bias = padding_bias(PADDING, dtype)
+    bias = padding_bias(PADDING.to(query.device), dtype)
     _, weights = attend(query, key, value, bias=bias, need_weights=True)
     assert_close(weights[1, :, :, :2], torch.zeros(2, 5, 2), atol=0, rtol=0)
     fused, _ = attend(query, key, value, bias=bias)

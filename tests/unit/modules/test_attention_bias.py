@@ -379,6 +379,7 @@ def test_a_bias_of_no_kind_describes_nothing():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("alpha", [1e5, 3e38])
+@pytest.mark.usefixtures("on_device")
 def test_a_steep_alpha_leaves_the_word_itself_in_every_precision(dtype, alpha):
     projected = {name: torch.randn(2, 40, 8).to(dtype) for name in ("query", "key", "value")}
     branch = SelfAttention(8, 2, bias=DistancePenalty([alpha] * 2)).eval()

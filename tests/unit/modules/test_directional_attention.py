@@ -173,6 +173,7 @@ def test_dropout_acts_on_what_is_projected_and_in_training_only():
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("on_device")
 def test_half_precision_stays_what_it_is_and_finite(dtype):
     module = make().to(dtype)
     out = module(torch.randn(1, 900, 3).to(dtype), torch.tensor([900]))

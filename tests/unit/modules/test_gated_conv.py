@@ -271,6 +271,7 @@ def test_the_back_end_can_be_named():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("on_device")
 def test_half_precision_is_kept_and_stays_finite(make, dtype):
     branch = make([3, 15], causal=False).to(dtype)
     values = (20 * torch.randn(2, LENGTH, WIDTH)).to(dtype)

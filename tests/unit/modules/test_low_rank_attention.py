@@ -203,6 +203,7 @@ def test_gradients_are_those_of_the_function():
 @pytest.mark.parametrize(
     ("name", "dtype"), [*((name, torch.bfloat16) for name in SETTINGS), (next(iter(SETTINGS)), torch.float16)]
 )
+@pytest.mark.usefixtures("on_device")
 def test_half_precision_stays_what_it_is_and_near(dtype, name):
     pooling = make_pooling(**SETTINGS[name])
     _, states, words, mask = make_batch(filling=0.0)

@@ -109,6 +109,7 @@ def test_the_last_bias_has_no_effect():
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("on_device")
 def test_half_precision_stays_what_it_is_and_finite(dtype):
     _, batch, mask = make_states()
     mask[1] = True

@@ -83,6 +83,7 @@ def test_gradients_of_the_field_are_finite_and_reach_no_padding(field):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.usefixtures("on_device")
 def test_losses_of_long_sentences_are_exact_with_parameters_in_half_precision(field, dtype):
     """A sum over hundreds of words in half precision is off by whole nats, and losses become negative."""
     field.crf.to(dtype)

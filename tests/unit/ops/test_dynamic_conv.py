@@ -25,8 +25,11 @@ ATOL = 5e-6
 
 @pytest.fixture(params=ANY)
 def backend(request):
-    """Every back end that this machine can run on the CPU."""
-    if request.param == "triton":
+    """Every back end that this machine can run on the CPU; where tensors are on a GPU, see also ``tests/gpu``."""
+    if "on_device" in request.fixturenames and request.getfixturevalue("device").type != "cpu":
+        if request.param in ("taps", "triton"):
+            pytest.skip("of the CPU alone, or in tests/gpu")
+    elif request.param == "triton":
         request.getfixturevalue("triton_on_cpu")
     return request.param
 
@@ -161,6 +164,7 @@ def test_strides_of_the_inputs_do_not_matter(backend):
 @pytest.mark.parametrize(
     ("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, ATOL), (torch.float16, 1e-2), (torch.bfloat16, 5e-2)]
 )
+@pytest.mark.usefixtures("on_device")
 def test_dtype_is_kept_and_the_error_is_that_of_the_dtype(backend, dtype, atol):
     values, taps = make_inputs(kernel_size=7)
     values, taps = values.to(dtype), taps.softmax(-1).to(dtype)

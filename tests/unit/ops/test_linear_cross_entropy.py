@@ -11,7 +11,7 @@ from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
 
 
 def make(count=7, width=5, words=11, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(3)
     features = torch.randn(count, width, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
     weight = torch.randn(words, width, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
     bias = torch.randn(words, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
@@ -44,6 +44,7 @@ def test_three_tokens_by_hand():
         *((smoothing, has_bias, 3) for smoothing, has_bias in ((0.0, True), (0.1, False), (0.0, False))),
     ],
 )
+@pytest.mark.usefixtures("on_device")
 def test_loss_and_gradients_are_those_of_fairseq(smoothing, has_bias, chunk_size):
     features, weight, bias, target = make()
     inputs = [features, weight, bias] if has_bias else [features, weight]
@@ -65,6 +66,7 @@ def test_gradcheck(smoothing):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.usefixtures("on_device")
 def test_half_precision_is_as_close_to_float32_as_the_plain_form(dtype):
     exact = make(count=40, width=32, words=50)
     half = [t.detach().to(dtype).requires_grad_() for t in exact[:3]]
