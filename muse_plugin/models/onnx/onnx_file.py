@@ -211,7 +211,8 @@ def _save(model: Any, path: Path) -> None:
     import onnx
 
     model.producer_name = "muse_plugin"
-    is_large = model.ByteSize() > LARGEST_FILE
+    # Protobuf cannot even count the bytes of a model that is too large for a file.
+    is_large = sum(tensor.ByteSize() for tensor in model.graph.initializer) > LARGEST_FILE
     options = (
         {"save_as_external_data": True, "location": f"{path.name}.data", "size_threshold": SECOND_FILE_FROM}
         if is_large
