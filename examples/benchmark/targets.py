@@ -93,6 +93,7 @@ _CONV_RIVAL = "fairseq dynamic-conv model, equal parameters"
 _SIX = "six_layers", systems.SIMPLE, systems.TRANSFORMER
 _INT8 = "six_layers", systems.SIMPLE_INT8, systems.TRANSFORMER
 _BASE = "base", systems.MUSE, systems.DYNAMIC_CONV
+_BY_ONNX = "by onnxruntime"
 # Average lengths of MR, MTL-16 and IMDB: how much faster than a Transformer, and Figure 4 of arXiv:1912.00544.
 _PAPER_LENGTHS = ((22, 2.0, " (paper: 1.8x)"), (109, 2.5, " (paper: 6.5x)"), (201, 3.0, " (paper: 10x)"))
 TARGETS = (
@@ -102,12 +103,14 @@ TARGETS = (
     _decoding("the same, int8 weights, batch 32", _RIVAL, *_INT8, 32, 2.5),
     _decoding(f"{_MUSE_BASE}: decoding, batch 1", _CONV_RIVAL, *_BASE, 1, 2.0),
     _decoding("the same, batch 32", _CONV_RIVAL, *_BASE, 32, 2.0),
-    _against_ctranslate2("every batch and beam: decoding, MUSE-simple, 6+6 layers", *_SIX[:2]),
-    _against_ctranslate2("every batch and beam: the same, both with int8 weights", *_INT8[:2]),
-    _against_ctranslate2("every batch and beam: decoding, MUSE base", *_BASE[:2]),
-    _against_ctranslate2(
-        "every beam: the same, both with int8 weights, batch 32", "base", systems.MUSE_INT8, sentences=32
-    ),
+    _decoding(f"MUSE-simple {_BY_ONNX}, batch 32", _RIVAL, "six_layers", systems.SIMPLE_ONNX, _SIX[2], 32, 1.6),
+    _decoding("the same, int8 weights", _RIVAL, "six_layers", systems.SIMPLE_ONNX_INT8, _SIX[2], 32, 3.0),
+    _decoding(f"MUSE base {_BY_ONNX}, batch 1", _CONV_RIVAL, "base", systems.MUSE_ONNX, _BASE[2], 1, 2.0),
+    _decoding("the same, batch 32", _CONV_RIVAL, "base", systems.MUSE_ONNX, _BASE[2], 32, 1.5),
+    _against_ctranslate2(f"every batch and beam: MUSE-simple {_BY_ONNX}", "six_layers", systems.SIMPLE_ONNX),
+    _against_ctranslate2("every batch and beam: the same, int8 weights", "six_layers", systems.SIMPLE_ONNX_INT8),
+    _against_ctranslate2(f"every batch and beam: MUSE base {_BY_ONNX}", "base", systems.MUSE_ONNX),
+    _against_ctranslate2("every beam: the same, int8 weights, batch 32", "base", systems.MUSE_ONNX_INT8, sentences=32),
     *(
         Target(
             f"MUSE base: training step, sentences of {length} tokens",
