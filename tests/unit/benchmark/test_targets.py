@@ -37,8 +37,8 @@ def test_gpus_have_a_column_of_their_own():
 
 def test_nothing_is_claimed_without_records():
     lines = format_targets([]).splitlines()[2:]
-    assert len(lines) == len(TARGETS) == 29
-    assert [line.split("|")[-3].strip() for line in lines] == ["not measured"] * 25 + ["-"] * 4
+    assert len(lines) == len(TARGETS) == 33
+    assert [line.split("|")[-3].strip() for line in lines] == ["not measured"] * 29 + ["-"] * 4
     assert all(line.endswith("| not measured |") for line in lines)
 
 
@@ -64,14 +64,15 @@ def test_time_may_be_compared_the_other_way_round():
 
 
 def test_ctranslate2_is_compared_at_its_own_precision_and_in_the_worst_case():
-    names = (systems.SIMPLE, systems.SIMPLE_INT8, systems.CTRANSLATE2, systems.CTRANSLATE2_INT8)
+    names = (systems.SIMPLE_ONNX, systems.SIMPLE_ONNX_INT8, systems.CTRANSLATE2, systems.CTRANSLATE2_INT8)
     cases = []
     for beam, seconds in ((5, (2.0, 1.0, 2.5, 0.7)), (1, (2.0, 1.0, 1.5, 0.8)), (2, (2.0, 1.0, [], []))):
         values = {name: one if isinstance(one, list) else [one] for name, one in zip(names, seconds, strict=True)}
         case = {"setting": "six_layers", "beam": beam, "sentences": 1, "length": 25}
-        cases.append(Measurement(case, systems.SIMPLE, {systems.TRANSFORMER: [2.0 * beam], **values}))
+        own = {systems.TRANSFORMER: [2.0 * beam], systems.SIMPLE: [2.0]}
+        cases.append(Measurement(case, systems.SIMPLE, {**own, **values}))
     text = format_targets([Record("generate", "", {"device": "cpu", "beam": [5, 1, 2]}, RUN, cases)])
-    row = find_row(text, "every batch and beam: decoding, MUSE-simple")
+    row = find_row(text, "every batch and beam: MUSE-simple by onnxruntime")
     assert row[2:4] == [">= 1.00x", "0.75x (missed)"]
     assert find_row(text, "every batch and beam: the same")[3] == "0.70x (missed)"
     assert find_row(text, "MUSE-simple, 6+6 layers, 512/1024")[3] == "5.00x ✓"  # beam 5 alone
