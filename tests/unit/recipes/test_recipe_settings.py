@@ -82,6 +82,7 @@ def test_all_faults_are_named_at_once_before_anything_starts(tmp_path, recipe, s
         ("sst/scales.sh", {"ALPHAS": "1 x", "BINARY": "2", "TREES": "2"}),
         ("snli/train.sh", {"DISTANCE_ALPHA": "far", "DATASET": "qnli"}),
         ("head_wise_match/train.sh", {"ENCODER": "bert gpt", "MATCH": "dot", "HIERARCHY": "2", "MATCH_DROPOUT": "2"}),
+        ("head_wise_match/depth.sh", {"ALL_LAYERS": "2 0"}),
         ("mirrored_summation/train.sh", {"TERMS": "3 0", "PROFILE": "gpu"}),
         ("distill/prepare.sh", {"DATASET": "wmt14", "TEACHER": "bert", "SHARDS": "0", "LAYERS": "7-1", "WIDTH": "0"}),
         ("quickstart/run.sh", {"UPDATES": "0", "LR": "0", "DROPOUT": "1", "MERGES": "many", "FAST_TRIAL": "yes"}),
