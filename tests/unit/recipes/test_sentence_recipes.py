@@ -402,7 +402,7 @@ def write_run(folder, model, domain, seed, accuracy, test="official", **settings
     settings = {"model": model, "data_domain": domain, "seed": seed, "data_test": test, "lr": 0.0003, **settings}
     record = {
         "scores": {"accuracy": {"mean": accuracy}},
-        "settings": {**settings, "seconds_train": seed},
+        "settings": {**settings, "seconds_train": seed, "parameters": seed},
         "versions": {"torch": "2.13.0"},
         "hardware": {"cores": 2},
         "git": {"commit": "abc"},
