@@ -79,7 +79,7 @@ def test_all_faults_are_named_at_once_before_anything_starts(tmp_path, recipe, s
             "ner/train.sh",
             {"CHARACTERS": "lstm", "CRF": "yes", "THRESHOLD": "two", "FEATURES": "case", "WORD_DROPOUT": "1"},
         ),
-        ("sst/scales.sh", {"ALPHAS": "1 x", "BINARY": "2", "TREES": "2"}),
+        ("sst/scales.sh", {"ALPHAS": "1 x", "BINARY": "2", "TREES": "2", "WORD_DROPOUT": "1"}),
         ("snli/train.sh", {"DISTANCE_ALPHA": "far", "DATASET": "qnli"}),
         ("head_wise_match/train.sh", {"ENCODER": "bert gpt", "MATCH": "dot", "HIERARCHY": "2", "MATCH_DROPOUT": "2"}),
         ("head_wise_match/depth.sh", {"ALL_LAYERS": "2 0"}),
