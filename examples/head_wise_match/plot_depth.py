@@ -60,7 +60,7 @@ def make_table(curves: Curves) -> str:
 
 def draw(curves: Curves, path: Path) -> None:
     """Writes the figure: a panel per encoder, a line per way to match; bars are deviations over seeds."""
-    with open_figure(path, 4.0 * len(curves), 3.0, "--output") as figure:
+    with open_figure(path, 1.2 + 3.6 * len(curves), 3.0, "--output") as figure:
         for axes, (encoder, systems) in zip(
             figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True
         ):
@@ -77,7 +77,7 @@ def draw(curves: Curves, path: Path) -> None:
             axes.set_xticks(sorted({layers for curve in systems.values() for layers in curve}))
             axes.set_xlabel("layers of the encoder")
             axes.set_ylabel("test accuracy, %")
-            axes.legend(frameon=False)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False)
 
 
 def main() -> int:
