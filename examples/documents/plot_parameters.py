@@ -34,7 +34,7 @@ def collect(results: list[Result]) -> dict[str, list[Result]]:
 
 def draw(rows: dict[str, list[Result]], path: Path) -> None:
     """Writes the figure."""
-    with open_figure(path, 6.4, 3.4, "--output") as figure:
+    with open_figure(path, 5.6, 3.8, "--output") as figure:
         axes = figure.add_subplot()
         axes.grid(axis="y", **GRID)
         axes.set_axisbelow(True)
@@ -52,7 +52,7 @@ def draw(rows: dict[str, list[Result]], path: Path) -> None:
             )
         axes.set_xlabel("parameters, millions")
         axes.set_ylabel(f"test accuracy, {next(iter(rows.values()))[0].dataset}, %")
-        figure.legend(loc="outside right upper", frameon=False)
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
 
 
 def main() -> int:

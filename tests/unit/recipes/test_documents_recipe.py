@@ -261,6 +261,15 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
     assert "bad.json must be written by examples/documents/evaluate.sh" in capsys.readouterr().err
 
 
+def test_the_table_in_the_readme_is_what_its_runs_give(load):
+    compare = load("compare")
+    table = compare.make_table(compare.read_results([RECIPE / "runs.jsonl"]), {})
+    rows = [line.removesuffix(" |  |") for line in table.splitlines()[2:] if line.startswith("| ")]
+    assert rows
+    readme = (RECIPE / "README.md").read_text(encoding="utf-8")
+    assert [row for row in rows if row not in readme] == []
+
+
 def test_the_published_numbers_are_those_of_the_paper(load):
     published = load("compare").read_published(RECIPE / "published.tsv")
     assert {name for name, _ in published} == {*MODELS, "lama_context-penal", "lama_context-emb"}
