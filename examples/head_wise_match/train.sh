@@ -98,7 +98,7 @@ train() { # train FLAGS...: the system $match, $aggregation, $levels, $hierarchy
     *) choose_own_training ;;
   esac
   keep_settings "$run" "encoder=$model" "match=$match" "aggregation=$aggregation" "levels=$levels" "hierarchy=$hierarchy" \
-    "layers=$layers" "seed=$seed" "match_dropout=${MATCH_DROPOUT:-0.1}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
+    "seed=$seed" ${layers:+"layers=$layers"} "match_dropout=${MATCH_DROPOUT:-0.1}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task head_wise_match --criterion muse_sentence_classification --arch "$arch" --max-words "$max_pieces" \
     "${model_flags[@]}" "${match_flags[@]}" "${training_flags[@]}" "$@"
