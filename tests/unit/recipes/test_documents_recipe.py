@@ -261,9 +261,10 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
     assert "bad.json must be written by examples/documents/evaluate.sh" in capsys.readouterr().err
 
 
-def test_the_table_in_the_readme_is_what_its_runs_give(load):
+@pytest.mark.parametrize("runs", ["runs.jsonl", "runs_news.jsonl"])
+def test_the_tables_in_the_readme_are_what_their_runs_give(runs, load):
     compare = load("compare")
-    table = compare.make_table(compare.read_results([RECIPE / "runs.jsonl"]), {})
+    table = compare.make_table(compare.read_results([RECIPE / runs]), {})
     rows = [line.removesuffix(" |  |") for line in table.splitlines()[2:] if line.startswith("| ")]
     assert rows
     readme = (RECIPE / "README.md").read_text(encoding="utf-8")
