@@ -1,14 +1,16 @@
-"""Compares models of documents: ``python compare.py RUN/results/*.json --published published.tsv --output OUT.md``.
+"""Compares models of documents: ``python compare.py RUN/results/*.json --output OUT.md --keep RUNS.jsonl``.
 
 A row per model: accuracy on the test documents, mean and deviation over folds and seeds; that of the one run with the
 best accuracy on its validation documents; the published number, unless runs are trials or had arguments of their own.
+A file of ``--keep`` can be given later with further ones.
 """
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-from results import PUBLISHED, Result, read_results, show
+from results import PUBLISHED, Result, read_results, results_table, show
 
 
 def read_published(path: Path) -> dict[tuple[str, str], str]:
@@ -63,23 +65,17 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
         lines.append("| " + " | ".join(cells[: len(header)]) + " |")
     if changes:
         lines += ["", f"Not the published setting: {', '.join(changes)}."]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--published", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
-    try:
-        table = make_table(read_results(args.results), read_published(args.published))
-    except (OSError, ValueError) as error:
-        print(f"compare: error: {error}", file=sys.stderr)
-        return 2
-    args.output.write_text(table + "\n", encoding="utf-8")
-    print(table)
-    return 0
+    def make(args: argparse.Namespace) -> tuple[str, list[dict[str, Any]]]:
+        results = read_results(args.results)
+        return make_table(results, read_published(args.published)), [result.record for result in results]
+
+    parser = results_table.make_parser(__doc__.split("\n")[0], "files that evaluate.sh or --keep wrote")
+    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
+    return results_table.run("compare", parser, make)
 
 
 if __name__ == "__main__":

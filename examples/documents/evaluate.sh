@@ -23,4 +23,5 @@ results=()
 for_each_fold for_each_run evaluate "$@"
 table=$tables_dir/RESULTS${heads:+-heads$heads}$variant.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
+cat "$table"
 printf '%s: compared: %s\n' "$recipe" "$table"

@@ -24,10 +24,10 @@ def collect(paths: list[Path]) -> Curves:
         ValueError: if a result does not say how many heads there were, or a log has no validation.
     """
     curves: Curves = {}
-    for path, result in zip(paths, read_results(paths), strict=True):
+    for result in read_results(paths):
         if not result.heads:
             raise ValueError(f"results must be of runs with HEADS, but one of {result.label} is not; use heads.sh.")
-        log = path.parents[1] / "train.log"
+        log = result.path.parents[1] / "train.log"
         rows = read_run(log, result.label)
         epochs = [row.value for row in rows if (row.part, row.measure) == ("valid", "accuracy_percent")]
         if not epochs:

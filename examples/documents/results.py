@@ -1,17 +1,24 @@
-"""Results of this recipe, as ``evaluate.sh`` leaves them: what ``compare.py`` and ``plot_heads.py`` read."""
+"""Results of this recipe, as ``evaluate.sh`` leaves them: what ``compare.py`` and the programs that plot read."""
 
-import json
+import sys
 from pathlib import Path
 from statistics import mean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import results_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
-VARYING = ("model", "heads", "disagreement", "warmup", "seed", "train_command", "test_set", "data_fold")
-
-
-# The published setting; the warm-up is part of a row's name.
+VARYING = (
+    *("model", "heads", "disagreement", "optimizer", "lr", "warmup", "seed", "parameters"),
+    *("train_command", "test_set", "data_fold"),
+)
+# Of each optimizer; others are part of a row's name.
+USUAL = {"sgd": {"lr": "0.05", "warmup": "0"}, "adam": {"lr": "0.001", "warmup": "100"}}
+# The published setting; optimizer, rate and warm-up are part of a row's name.
 PUBLISHED = {
-    **{"lr": "0.05", "batch": "32", "epochs": "50", "patience": "5", "max_words": "512", "freeze_vectors": "0"},
+    **{"batch": "32", "epochs": "50", "patience": "5", "max_words": "512", "freeze_vectors": "0"},
     "unknown_words": "drop",
     **{"data_source": "whole", "data_folds": "3", "data_word2vec": "100", "data_trial": "0", "flags": ""},
 }
@@ -21,16 +28,20 @@ class Result(NamedTuple):
     """One evaluation.
 
     Attributes:
+        path: the file that it is in.
         name: of the model, with its penalty if it had one.
-        label: the name, with the warm-up if it had one.
+        label: the name, with optimizer, rate and warm-up where they are not the published ones.
         heads: number of heads, as it was given; empty for the model's own.
         run: fold and seed.
         test_set: "valid" or "test".
         accuracy: in percent.
         dataset: what it was measured on.
+        parameters: of the model; None if they are not on record.
         settings: that all results must share.
+        record: the whole file.
     """
 
+    path: Path
     name: str
     label: str
     heads: str
@@ -38,47 +49,50 @@ class Result(NamedTuple):
     test_set: str
     accuracy: float
     dataset: str
+    parameters: int | None
     settings: dict[str, str]
+    record: dict[str, Any]
 
 
-def read_result(path: Path) -> Result:
-    """Reads a file of ``muse-plugin score-labels``.
-
-    Raises:
-        ValueError: if it is none of this recipe.
-    """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        settings = {name: str(value) for name, value in record["settings"].items()}
-        penalty, warmup = settings["disagreement"], settings["warmup"]
-        name = settings["model"] + ("" if penalty == "none" else f"-{penalty}")
-        return Result(
-            name,
-            name if warmup == "0" else f"{name}, WARMUP={warmup}",
-            settings["heads"],
-            (int(settings["data_fold"]), int(settings["seed"])),
-            settings["test_set"],
-            float(record["scores"]["accuracy"]["mean"]),
-            settings["data_dataset"],
-            {k: v for k, v in settings.items() if k not in VARYING and not k.startswith("seconds_")},
-        )
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} must be written by examples/documents/evaluate.sh, but is not: {error!r}.") from error
+def parse_result(path: Path, record: dict[str, Any]) -> Result:
+    """One evaluation out of the file ``path``."""
+    settings = {name: str(value) for name, value in record["settings"].items()}
+    penalty, optimizer = settings["disagreement"], settings.get("optimizer", "sgd")
+    name = settings["model"] + ("" if penalty == "none" else f"-{penalty}")
+    changes = {} if optimizer == "sgd" else {"optimizer": optimizer}
+    changes |= {key: settings[key] for key, value in USUAL[optimizer].items() if settings[key] != value}
+    return Result(
+        path,
+        name,
+        ", ".join([name, *(f"{key.upper()}={value}" for key, value in changes.items())]),
+        settings["heads"],
+        (int(settings["data_fold"]), int(settings["seed"])),
+        settings["test_set"],
+        float(record["scores"]["accuracy"]["mean"]),
+        settings["data_dataset"],
+        int(settings["parameters"]) if "parameters" in settings else None,
+        {k: v for k, v in settings.items() if k not in VARYING and not k.startswith("seconds_")},
+        record,
+    )
 
 
 def read_results(paths: list[Path]) -> list[Result]:
-    """Reads several.
+    """Reads files of ``muse-plugin score-labels``, and ``.jsonl`` files of ``--keep``.
 
     Raises:
-        ValueError: if they were made with settings that differ in more than they may.
+        ValueError: if one is none of this recipe, or they were made with settings that differ in more than they may.
     """
-    results = [read_result(path) for path in paths]
-    first = results[0].settings
-    for path, result in zip(paths, results, strict=True):
-        differing = [k for k in {**first, **result.settings} if first.get(k) != result.settings.get(k)]
+    results: list[Result] = []
+    for path in paths:
+        writer = "examples/documents/evaluate.sh"
+        results += results_table.read_records(path, writer, lambda record, path=path: parse_result(path, record))
+    first = results[0]
+    for result in results:
+        both = {**first.settings, **result.settings}
+        differing = [k for k in both if first.settings.get(k) != result.settings.get(k)]
         if differing:
             raise ValueError(
-                f"all results must come from the same settings, but {paths[0]} and {path} differ in "
+                f"all results must come from the same settings, but {first.path} and {result.path} differ in "
                 f"{', '.join(sorted(differing))}; compare those of one command."
             )
     return results

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
-# What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
+# What prepare.sh, train.sh, evaluate.sh and depth.sh of this recipe agree on.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
@@ -13,7 +13,8 @@ if [[ -n "${MODEL:-}${MODELS:-}" ]]; then
 fi
 start_sentence_recipe head_wise_match "$encoders" "ENCODER+=$encoders" \
   "DATASET=snli mnli qqp qqp-small squad_binary mrpc sick qnli qnli-small wikiqa" 'TABLE=2|4' 'MATCH=element|cosine|bilinear|classic' \
-  'AGGREGATION=max|concat' 'HIERARCHY=0|1' MATCH_DROPOUT=share 'LOWER_CASE=0|1'
+  'AGGREGATION=max|concat' 'HIERARCHY=0|1' MATCH_DROPOUT=share 'LOWER_CASE=0|1' \
+  LAYERS=count ALL_LAYERS+=count
 read -r -a models <<<"${ENCODER:-bert}"
 choose_baseline
 
@@ -50,6 +51,10 @@ if [[ -z "${TABLE:-}" ]]; then
       ;;
   esac
 fi
+layers=${LAYERS:-}
+if [[ -n "$layers" && " ${models[*]} " == *" translation "* ]]; then
+  fail "LAYERS needs an encoder that can be built with fewer layers, but that of a translation model comes as it is; use another ENCODER."
+fi
 if [[ "${BASELINE:-none}" != none ]]; then systems=("- - - -"); fi # a floor compares words
 
 choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
@@ -72,7 +77,7 @@ choose_run() { # sets data and run for $model, $match, $aggregation, $levels, $h
     system+=-$aggregation-$levels
     if [[ "$hierarchy" == 0 ]]; then system+=-flat; fi
   fi
-  run=$work_dir/$dataset/$model$vectors_suffix-$system-seed$seed
+  run=$work_dir/$dataset/$model${layers:+-layers$layers}$vectors_suffix-$system-seed$seed
 }
 
 for_each_system() { # for_each_system COMMAND...: once for every system, encoder and seed, in $match, $aggregation, $levels, $hierarchy, $model, $seed

@@ -103,9 +103,9 @@ def read_published(path: Path) -> dict[tuple[str, ...], float]:
 
 
 def is_changed(result: results_table.Result) -> bool:
-    """Whether a run is a trial or had arguments of its own, so that the paper's number says nothing about it."""
+    """Whether a run is a trial, of a shallower encoder or had arguments of its own: no paper's number is for it."""
     settings = dict(result.group)
-    return settings.get("data_trial", "0") != "0" or bool(settings.get("flags"))
+    return settings.get("data_trial", "0") != "0" or bool(settings.get("layers") or settings.get("flags"))
 
 
 def make_report(found: dict[System, list], published: dict[tuple[str, ...], float]) -> str:

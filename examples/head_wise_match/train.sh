@@ -15,6 +15,7 @@
 #   LEVELS=all             or last, or numbers of layers from 0 such as 3,7,11
 #   HIERARCHY=1            0: heads of all layers are aggregated at once
 #   TABLE=2 or 4           all systems of that table instead
+#   LAYERS=2               of the encoder: the lowest ones of BERT, or so many to be trained; depth.sh trains a curve
 #   MATCH_DROPOUT=0.1      the paper tried 0, 0.1, ..., 0.4
 #   LR, BATCH, EPOCHS, PATIENCE   other settings than those in README.md
 # Arguments go to fairseq-train: on a GPU, --fp16 saves half of the memory; --update-freq 2 --batch-size 8, too.
@@ -48,7 +49,7 @@ choose_bert_training() { # sets arch, model_flags, training_flags and training_s
   updates=$((updates * epochs))
   if [[ "$best" != loss ]]; then maximize=(--maximize-best-checkpoint-metric); fi
   arch=head_wise_match
-  model_flags=(--bert-dir "$bert_dir")
+  model_flags=(--bert-dir "$bert_dir" ${layers:+--bert-layers "$layers"})
   training_settings=("bert=${bert_dir##*/}" "lr=$rate" "batch=$batch" "epochs=$epochs" "patience=${PATIENCE:-0}" "best=$best")
   training_flags=(--optimizer adam --adam-betas "(0.9, 0.999)" --weight-decay 0.01 --clip-norm 1.0 --lr "$rate"
     --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) --total-num-update $((updates + 1)) --batch-size "$batch"
@@ -70,6 +71,7 @@ choose_own_training() { # the same for an encoder that is trained with the task
     model_flags=(--word-embed-dim 16 --encoder-embed-dim 20 --encoder-layers 2 --encoder-attention-heads 5)
     if [[ "$model" == multi_scale ]]; then model_flags+=(--encoder-head-dim 4); else model_flags+=(--encoder-ffn-embed-dim 16); fi
   fi
+  if [[ -n "$layers" ]]; then model_flags+=(--encoder-layers "$layers"); fi
   choose_vector_flags "$data"
   model_flags+=("${vector_flags[@]+"${vector_flags[@]}"}")
   choose_size_training
@@ -96,7 +98,7 @@ train() { # train FLAGS...: the system $match, $aggregation, $levels, $hierarchy
     *) choose_own_training ;;
   esac
   keep_settings "$run" "encoder=$model" "match=$match" "aggregation=$aggregation" "levels=$levels" "hierarchy=$hierarchy" \
-    "seed=$seed" "match_dropout=${MATCH_DROPOUT:-0.1}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
+    "seed=$seed" ${layers:+"layers=$layers"} "match_dropout=${MATCH_DROPOUT:-0.1}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task head_wise_match --criterion muse_sentence_classification --arch "$arch" --max-words "$max_pieces" \
     "${model_flags[@]}" "${match_flags[@]}" "${training_flags[@]}" "$@"

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 import results_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
-VARYING = ("model", "seed", "train_command", "test_set", "data_domain", "data_test")
+VARYING = ("model", "seed", "parameters", "train_command", "test_set", "data_domain", "data_test")
 ORDER = (
     "multi_scale_transformer",
     "sentence_transformer",

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-# Recorded by recipe.sh: what tells test sets, seeds and times apart is no setting of the training.
-NOT_SETTINGS = ("seed", "test_set", "published", "train_command")
+# On record, but no setting of the training.
+NOT_SETTINGS = ("seed", "test_set", "published", "parameters", "train_command")
 # Arguments of fairseq-train that change how it works or what it prints, but no result.
 WITHOUT_EFFECT = re.compile(r"(?<!\S)--((num-workers|log-format|log-interval)[ =]\S+|no-progress-bar)(?!\S) ?")
 SHOWN = {

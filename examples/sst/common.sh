@@ -5,7 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe sst "$sentence_models" 'BINARY=0|1' 'TREES=0|1' ALPHA=number ALPHAS+=number
+start_sentence_recipe sst "$sentence_models" 'BINARY=0|1' 'TREES=0|1' WORD_DROPOUT=share ALPHA=number ALPHAS+=number
 
 kind=$([[ "${BINARY:-0}" == 0 ]] && echo fine || echo binary)
 trees=${TREES:-0}

@@ -32,6 +32,10 @@ class HeadWiseMatchConfig(HeadMatchFlags):
         "folder of a BERT, as Hugging Face's transformers writes it: config.json and model.safetensors (or "
         "pytorch_model.bin); only for the start of a training: a checkpoint holds all of it",
     )
+    bert_layers: int = flag(
+        0,
+        "how many of that BERT's layers are kept, the lowest ones (default: 0, all); only for the start of a training",
+    )
     bert_sizes: Optional[str] = remembered("sizes of the BERT as JSON, from --bert-dir")
 
 
@@ -72,7 +76,10 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
         flat = cls.read_flags(cfg)
         task = cls.check_pairs(task)
         starts = not task.loads_checkpoint
-        sizes = read_bert_sizes(Path(flat.bert_dir)) if starts and flat.bert_dir else parse_bert_sizes(flat.bert_sizes)
+        if starts and flat.bert_dir:
+            sizes = _keep_layers(read_bert_sizes(Path(flat.bert_dir)), flat.bert_layers)
+        else:
+            sizes = parse_bert_sizes(flat.bert_sizes)
         special, offset = _find_special(task.source_dictionary, sizes)
         model = cls(flat, BertEncoder(sizes), special, offset, task.outputs)
         if starts and task.max_words is not None and task.max_words > model.longest_text:
@@ -104,6 +111,20 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
     def name_positions(self, words: list[str]) -> list[str]:
         """See ``HeadWiseMatchBase.name_positions``."""
         return [_FIRST, *words, _LAST]
+
+
+def _keep_layers(sizes: BertSizes, layers: int) -> BertSizes:
+    """The sizes of a BERT of which the lowest layers are kept; 0 for all.
+
+    Raises:
+        ValueError: if it has not as many.
+    """
+    if not 0 <= layers <= sizes.num_hidden_layers:
+        raise ValueError(
+            f"--bert-layers must be from 1 to the {sizes.num_hidden_layers} layers of this BERT, or 0 for all of them, "
+            f"but got {layers}."
+        )
+    return sizes._replace(num_hidden_layers=layers) if layers else sizes
 
 
 def _find_special(dictionary: Any, sizes: BertSizes) -> tuple[dict[str, int], int]:

@@ -140,7 +140,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
     """Fills an encoder with the parameters of a folder.
 
     Args:
-        encoder: of the sizes in the folder.
+        encoder: of the sizes in the folder; with fewer layers it gets the lowest ones.
         folder: of the model.
 
     Raises:
@@ -150,7 +150,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
     """
     path = _find_weights(folder)
     theirs = {_strip(name): tensor for name, tensor in _read(path).items()}
-    layers = encoder.sizes.num_hidden_layers
+    layers = read_bert_sizes(folder).num_hidden_layers
     wanted = _list_parts(layers)
     missing = sorted(part for parts in wanted.values() for part in parts if part not in theirs)
     known = {part for parts in wanted.values() for part in parts}
@@ -161,7 +161,8 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
             f"{_name_some(missing, 'missing')}{' and ' if missing and extra else ''}{_name_some(extra, 'unknown')}; "
             f"the parameters must be those of {CONFIG_NAME} next to them."
         )
-    for name, parameter in encoder.state_dict().items():
+    own = encoder.state_dict()
+    for name, parameter in own.items():
         # Their parts are of equal height.
         shape = (parameter.shape[0] // len(wanted[name]), *parameter.shape[1:])
         for part in wanted[name]:
@@ -170,7 +171,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
                     f"{path} must fit {CONFIG_NAME} next to it, but {part} has the shape {tuple(theirs[part].shape)} "
                     f"instead of {shape}."
                 )
-    encoder.load_state_dict({ours: torch.cat([theirs[part] for part in parts]) for ours, parts in wanted.items()})
+    encoder.load_state_dict({name: torch.cat([theirs[part] for part in wanted[name]]) for name in own})
 
 
 def _find_weights(folder: Path) -> Path:

@@ -59,6 +59,19 @@ def test_states_and_heads_are_those_of_transformers(tmp_path, safe, wrapped, set
 
 
 @torch.no_grad()
+def test_the_lowest_layers_can_be_had_alone(tmp_path):
+    make_bert(tmp_path)
+    whole, sizes = load(tmp_path), read_bert_sizes(tmp_path)._replace(num_hidden_layers=2)
+    encoder = BertEncoder(sizes).eval()
+    load_bert_weights(encoder, tmp_path)
+    pieces, mask = make_batch()
+    states = []
+    whole.layers[2].register_forward_pre_hook(lambda module, args: states.append(args[0]))
+    whole(pieces, mask)
+    assert_close(encoder(pieces, mask), states[0], atol=0, rtol=0)
+
+
+@torch.no_grad()
 def test_padding_changes_no_real_position(tmp_path):
     make_bert(tmp_path)
     encoder = load(tmp_path)

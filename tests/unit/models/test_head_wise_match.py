@@ -133,6 +133,20 @@ def test_bert_must_have_a_position_for_every_word_piece_of_the_longest_text(tmp_
             build("head_wise_match", task=task, bert_dir=str(tmp_path), bert_sizes=None)
 
 
+def test_bert_keeps_its_lowest_layers(tmp_path):
+    from support.bert_folders import make_bert
+
+    make_bert(tmp_path, vocab_size=BERT_SIZES["vocab_size"])  # 3 layers
+    task = make_task(pairs=True, source_dictionary=make_word_pieces())
+    flags = {"task": task, "bert_dir": str(tmp_path), "bert_sizes": None}
+    net, whole = build("head_wise_match", bert_layers=2, **flags), build("head_wise_match", **flags)
+    assert (len(net.levels), len(whole.levels)) == (2, 3)
+    assert json.loads(net.remembered["bert_sizes"])["num_hidden_layers"] == 2
+    for layers in (-1, 4):
+        with pytest.raises(ValueError, match=rf"^--bert-layers must be from 1 to the 3 layers .* but got {layers}\.$"):
+            build("head_wise_match", bert_layers=layers, **flags)
+
+
 @torch.no_grad()
 def test_kept_vectors_give_the_same_bits_as_the_whole_model(compared):
     model, match = compared

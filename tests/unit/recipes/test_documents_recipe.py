@@ -26,7 +26,17 @@ MODELS = [name if name.startswith("lama") else f"sentence_{name}" for name in NA
 def load(monkeypatch):
     """Imports a program of the recipe as it is when it is run: its folder is the first to look in."""
     monkeypatch.syspath_prepend(str(RECIPE))
-    names = ("documents", "folds", "results", "compare", "plot_heads", "networks", "parameters", "speed")
+    names = (
+        "documents",
+        "folds",
+        "results",
+        "compare",
+        "plot_heads",
+        "plot_parameters",
+        "networks",
+        "parameters",
+        "speed",
+    )
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module
@@ -197,7 +207,7 @@ def test_too_few_folds_or_documents_are_refused(tmp_path, monkeypatch, capsys, l
     assert "a document for each of the 2 folds, but 'y' has 1; use fewer folds." in capsys.readouterr().err
 
 
-# ---- compare.py, plot_heads.py --------------------------------------------------------------------------------------
+# ---- compare.py, plot_heads.py, plot_parameters.py ------------------------------------------------------------------
 
 
 def write_result(folder, model, fold, test_set, accuracy, **settings):
@@ -226,23 +236,39 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
         write_result(files, "lama_context", 1, test_set, 80.0, disagreement="emb")
         write_result(files, "lama", 1, test_set, 70.0, heads="5")
         write_result(files, "sentence_transformer", 1, test_set, 60.0, warmup="9")
+        write_result(files, "lama", 1, test_set, 65.0, optimizer="adam", lr="0.001", warmup="100")
     flags = ("--published", RECIPE / "published.tsv", "--output", tmp_path / "R.md")
     assert run_main(monkeypatch, load("compare"), *sorted(files.iterdir()), *flags) == 0
     rows = (tmp_path / "R.md").read_text().splitlines()[2:]
     assert sorted(rows) == [
         "| lama | 3 | 92.00 ± 2.00 | 93.00 ± 2.65 | 92.00 | 96.5 |",
         "| lama, 5 heads | 1 | 70.00 | 70.00 | 70.00 |  |",
+        "| lama, OPTIMIZER=adam | 1 | 65.00 | 65.00 | 65.00 | 96.5 |",
         "| lama_context-emb | 1 | 80.00 | 80.00 | 80.00 | 83.1 |",
         "| sentence_transformer, WARMUP=9 | 1 | 60.00 | 60.00 | 60.00 | 90.1 |",
     ]
-    other = write_result(files, "lama", 1, "test", 80.0, lr="0.1")
+    kept = tmp_path / "runs.jsonl"
+    assert run_main(monkeypatch, load("compare"), *sorted(files.iterdir()), *flags, "--keep", kept) == 0
+    assert run_main(monkeypatch, load("compare"), kept, *flags) == 0
+    assert (tmp_path / "R.md").read_text().splitlines()[2:] == rows
+    other = write_result(files, "lama", 1, "test", 80.0, batch="16")
     assert run_main(monkeypatch, load("compare"), files / "0.json", other, *flags) == 2
-    assert "differ in lr; compare those of one command." in capsys.readouterr().err
+    assert "differ in batch; compare those of one command." in capsys.readouterr().err
     assert run_main(monkeypatch, load("compare"), files / "0.json", *flags) == 2
     assert "lama, fold 1, seed 1 lacks test; run evaluate.sh again." in capsys.readouterr().err
     (files / "bad.json").write_text("{}")
     assert run_main(monkeypatch, load("compare"), files / "bad.json", *flags) == 2
     assert "bad.json must be written by examples/documents/evaluate.sh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("runs", ["runs.jsonl", "runs_news.jsonl"])
+def test_the_tables_in_the_readme_are_what_their_runs_give(runs, load):
+    compare = load("compare")
+    table = compare.make_table(compare.read_results([RECIPE / runs]), {})
+    rows = [line.removesuffix(" |  |") for line in table.splitlines()[2:] if line.startswith("| ")]
+    assert rows
+    readme = (RECIPE / "README.md").read_text(encoding="utf-8")
+    assert [row for row in rows if row not in readme] == []
 
 
 def test_the_published_numbers_are_those_of_the_paper(load):
@@ -279,6 +305,27 @@ def test_the_curve_of_heads_is_drawn_with_a_table(tmp_path, monkeypatch, capsys,
     without = write_result(files[0].parent, "lama", 0, "valid", 90.0)
     assert run_main(monkeypatch, plot_heads, without, *flags) == 2
     assert "results must be of runs with HEADS, but one of lama is not" in capsys.readouterr().err
+
+
+def test_accuracy_is_drawn_against_parameters(tmp_path, monkeypatch, capsys, load):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    files = tmp_path / "results"
+    files.mkdir()
+    for fold, parameters in ((1, 2_000_000), (2, 3_000_000)):
+        write_result(files, "lama", fold, "test", 90.0, parameters=str(parameters))
+        write_result(files, "lama", fold, "valid", 90.0, parameters="9")
+    write_result(files, "lama", 1, "test", 80.0, parameters="1000", heads="5")
+    write_result(files, "linear", 1, "test", 80.0)
+    plot_parameters = load("plot_parameters")
+    rows = plot_parameters.collect(load("results").read_results(sorted(files.iterdir())))
+    assert {label: len(results) for label, results in rows.items()} == {"lama": 2, "lama, 5 heads": 1}
+    flags = ("--output", tmp_path / "parameters.svg")
+    assert run_main(monkeypatch, plot_parameters, *sorted(files.iterdir()), *flags) == 0
+    assert capsys.readouterr().out.splitlines() == ["lama: 2,500,000 parameters", "lama, 5 heads: 1,000 parameters"]
+    figure = (tmp_path / "parameters.svg").read_text()
+    assert all(f"<!-- {name}" in figure for name in ("lama", "parameters, millions", "test accuracy, r8"))
+    assert run_main(monkeypatch, plot_parameters, files / "1.json", *flags) == 2
+    assert "must be of test documents and of networks, but none are; give" in capsys.readouterr().err
 
 
 def write_log(folder, accuracies):

@@ -253,6 +253,18 @@ def test_an_own_encoder_is_trained_with_the_task(tmp_path, encoder):
     assert (tmp_path / "work" / "wikiqa" / f"{encoder}-cosine-concat-0,2-flat-seed1").is_dir()
 
 
+@pytest.mark.parametrize(("encoder", "flag"), [("bert", "--bert-layers"), ("multi_scale", "--encoder-layers")])
+def test_an_encoder_may_have_fewer_layers(tmp_path, encoder, flag):
+    make_data(tmp_path, "sick", "pieces" if encoder == "bert" else "words")
+    settings = {"DATASET": "sick", "ENCODER": encoder, "BERT_DIR": "/models/bert-x", "LAYERS": "2"}
+    done = run_script(tmp_path, "train", **settings)
+    assert done.returncode == 0, done.stderr
+    (flags,) = read_commands(tmp_path)
+    assert flags[flag] == "2"
+    run = tmp_path / "work" / "sick" / f"{encoder}-layers2-element-max-all-seed1"
+    assert "\nlayers=2\n" in (run / "settings.txt").read_text()
+
+
 @pytest.mark.parametrize("encoder", ["transformer", "multi_scale", "muse"])
 def test_many_pairs_train_a_wide_encoder(tmp_path, encoder):
     make_data(tmp_path, "snli", "words")
@@ -300,6 +312,7 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
         ({}, "BERT_DIR: set BERT_DIR to the folder of a BERT"),
         ({"ENCODER": "muse"}, "there is no data in"),
         ({"ENCODER": "translation"}, "there is no data in"),
+        ({"ENCODER": "translation", "LAYERS": "2"}, "that of a translation model comes as it is; use another ENCODER."),
         ({"ENCODER": "translation", "WORD_VECTORS": __file__}, "but ENCODER has translation, which brings its own."),
     ],
 )
@@ -442,3 +455,42 @@ def test_another_file_is_no_result(compare, tmp_path):
     (tmp_path / "p.tsv").write_text("# c\ndataset\taccuracy\nsnli\thigh\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"p\.tsv, line 3: must have dataset, accuracy, separated by tabs"):
         compare.read_published(tmp_path / "p.tsv")
+
+
+# plot_depth.py
+
+
+def test_the_curve_of_depths_has_a_line_for_each_way_to_match(compare, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="needs matplotlib")
+    monkeypatch.setitem(sys.modules, "compare", compare)
+    plot_depth = load_program(RECIPE / "plot_depth.py")
+    (tmp_path / "results").mkdir()
+    classic = {"match": "classic", "aggregation": "-", "levels": "-", "hierarchy": "-"}
+    paths = [
+        write_result(tmp_path / "results", {"accuracy": accuracy}, seed=seed, layers=layers, **system)
+        for layers, shift in ((2, 10), (12, 0))
+        for system, own in ((classic, 60.0), ({"levels": "last"}, 62.0), ({}, 64.0))
+        for seed, accuracy in ((1, own + shift), (2, own + shift + 2))
+    ]
+
+    def run(*files):
+        words = [*files, "--table", tmp_path / "D.md", "--output", tmp_path / "d.svg"]
+        monkeypatch.setattr(sys, "argv", ["plot_depth", *map(str, words)])
+        return plot_depth.main()
+
+    assert run(*paths) == 0
+    assert (tmp_path / "D.md").read_text().splitlines() == [
+        "| encoder | layers | classic | single-level | multi-level |",
+        "|---|--:|--:|--:|--:|",
+        "| BERT | 2 | 71.00 ± 1.41 | 73.00 ± 1.41 | 75.00 ± 1.41 |",
+        "| BERT | 12 | 61.00 ± 1.41 | 63.00 ± 1.41 | 65.00 ± 1.41 |",
+    ]
+    figure = (tmp_path / "d.svg").read_text()
+    for name in ("layers of the encoder", "test accuracy", "classic", "single-level", "multi-level"):
+        assert f"<!-- {name}" in figure
+    without = write_result(tmp_path / "results", {"accuracy": 1.0})
+    assert run(*paths, without) == 2
+    assert "must be of runs with LAYERS and TABLE=2, but one of" in capsys.readouterr().err
+    other = write_result(tmp_path / "results", {"accuracy": 1.0}, test="mismatched", layers=2)
+    assert run(paths[0], other) == 2
+    assert "they are of mismatched of snli and test of snli; give fewer files." in capsys.readouterr().err

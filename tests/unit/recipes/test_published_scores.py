@@ -177,8 +177,8 @@ HEADER = "| r8 | runs | validation | test | test, of the best by validation |"
         (
             {"data_source": "even", "lr": 0.1},
             f"{HEADER} published, another setting |",
-            "| lama | 1 | 50.00 | 50.00 | 50.00 | 96.5 |",
-            "Not the published setting: lr = 0.1, data_source = even.",
+            "| lama, LR=0.1 | 1 | 50.00 | 50.00 | 50.00 | 96.5 |",
+            "Not the published setting: data_source = even.",
         ),
         ({"data_trial": 1}, HEADER, "| lama | 1 | 50.00 | 50.00 | 50.00 |", "data_trial = 1."),
         ({"flags": "--pooling max"}, HEADER, "| lama | 1 | 50.00 | 50.00 | 50.00 |", "flags = --pooling max."),

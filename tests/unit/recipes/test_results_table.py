@@ -43,8 +43,8 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
 
 def test_seconds_of_an_epoch_have_a_column_where_some_run_knows_them(tmp_path, results_table):
     files = [
-        make(tmp_path, "a", 40.0, seed=1, seconds_per_epoch=9.2),
-        make(tmp_path, "b", 41.0, seed=2, seconds_per_epoch=10.4),
+        make(tmp_path, "a", 40.0, seed=1, parameters=10, seconds_per_epoch=9.2),
+        make(tmp_path, "b", 41.0, seed=2, parameters=12, seconds_per_epoch=10.4),
         make(tmp_path, "c", 38.0, model="transformer"),
     ]
     lines = results_table.make_table(

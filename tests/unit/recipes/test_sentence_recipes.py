@@ -135,6 +135,13 @@ def test_the_transformer_may_normalise_first(tmp_path):
     assert "sentence_transformer or sentence_muse, but MODELS is 'multi_scale_transformer'." in done.stderr
 
 
+def test_words_of_sst_are_dropped_so_that_the_unknown_word_is_learned(tmp_path):
+    (args,) = read_commands(tmp_path / "usual", "sst")
+    assert args.word_dropout == 0.1
+    (args,) = read_commands(tmp_path / "none", "sst", WORD_DROPOUT="0")
+    assert args.word_dropout == 0
+
+
 def test_scales_of_sst_are_those_asked_for(tmp_path):
     (args,) = read_commands(tmp_path / "alpha", "sst", ALPHA="-0.5")
     assert args.encoder_attention_scale_alpha == -0.5
@@ -402,7 +409,7 @@ def write_run(folder, model, domain, seed, accuracy, test="official", **settings
     settings = {"model": model, "data_domain": domain, "seed": seed, "data_test": test, "lr": 0.0003, **settings}
     record = {
         "scores": {"accuracy": {"mean": accuracy}},
-        "settings": {**settings, "seconds_train": seed},
+        "settings": {**settings, "seconds_train": seed, "parameters": seed},
         "versions": {"torch": "2.13.0"},
         "hardware": {"cores": 2},
         "git": {"commit": "abc"},

@@ -1,0 +1,76 @@
+"""Accuracy against parameters, as the paper's Figure 3.
+
+``python plot_parameters.py RUN/results/test.json ... --output parameters.svg``: a point per row of ``compare.py``'s
+table, the mean over folds and seeds of the test accuracy and of all parameters, those of the word vectors among them;
+bars are deviations. Files of ``compare.py --keep`` are read, too.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import mean, stdev
+
+from results import Result, read_results
+
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
+
+
+def collect(results: list[Result]) -> dict[str, list[Result]]:
+    """The test results of each row, without floors, which have no parameters.
+
+    Raises:
+        ValueError: if nothing is left.
+    """
+    rows: dict[str, list[Result]] = {}
+    for result in results:
+        if result.test_set == "test" and result.parameters is not None:
+            rows.setdefault(result.label + (f", {result.heads} heads" if result.heads else ""), []).append(result)
+    if not rows:
+        raise ValueError(
+            "some results must be of test documents and of networks, but none are; give RUN/results/test.json."
+        )
+    return rows
+
+
+def draw(rows: dict[str, list[Result]], path: Path) -> None:
+    """Writes the figure."""
+    with open_figure(path, 5.6, 3.8, "--output") as figure:
+        axes = figure.add_subplot()
+        axes.grid(axis="y", **GRID)
+        axes.set_axisbelow(True)
+        for place, (label, results) in enumerate(rows.items()):
+            accuracies = [result.accuracy for result in results]
+            axes.errorbar(
+                mean(result.parameters or 0 for result in results) / 1e6,
+                mean(accuracies),
+                stdev(accuracies) if len(accuracies) > 1 else 0.0,
+                color=COLORS[place % len(COLORS)],
+                marker=MARKERS[(place + place // len(COLORS)) % len(MARKERS)],
+                linestyle="none",
+                capsize=3,
+                label=label,
+            )
+        axes.set_xlabel("parameters, millions")
+        axes.set_ylabel(f"test accuracy, {next(iter(rows.values()))[0].dataset}, %")
+        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    try:
+        check_format(args.output, "--output")
+        rows = collect(read_results(args.results))
+        draw(rows, args.output)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"plot_parameters: error: {error}", file=sys.stderr)
+        return 2
+    for label, results in rows.items():
+        print(f"{label}: {mean(result.parameters or 0 for result in results):,.0f} parameters")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Accuracy against the layers of the encoder, as the paper's Figure 2: classic, single-level and multi-level match.
+
+``python plot_depth.py RUN/results/test.json ... --table DEPTH.md --output depth.svg``; the runs are those of
+``depth.sh``, or the lines of ``results_table.py --keep``.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from statistics import mean, stdev
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import results_table
+from compare import ENCODERS
+
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
+
+SYSTEMS = {("classic", "-"): "classic", ("element", "last"): "single-level", ("element", "all"): "multi-level"}
+Curves = dict[str, dict[str, dict[int, list[float]]]]  # encoder -> system -> layers -> accuracy of each seed, percent
+
+
+def collect(paths: list[Path]) -> Curves:
+    """Reads the evaluations.
+
+    Raises:
+        ValueError: if one is not of a run with LAYERS and TABLE=2, or they are of several test sets.
+    """
+    curves: Curves = {}
+    places = set()
+    for path, result in [(file, result) for file in paths for result in results_table.read_results(file)]:
+        settings = dict(result.group)
+        system = SYSTEMS.get((settings.get("match", ""), settings.get("levels", "")))
+        if system is None or not settings.get("layers"):
+            raise ValueError(
+                f"results must be of runs with LAYERS and TABLE=2, but one of {path} is not; use depth.sh."
+            )
+        places.add((settings["data_dataset"], result.test_set))
+        encoder = ENCODERS.get(settings["encoder"], settings["encoder"])
+        curve = curves.setdefault(encoder, {name: {} for name in SYSTEMS.values()})[system]
+        curve.setdefault(int(settings["layers"]), []).append(result.record["scores"]["accuracy"]["mean"])
+    if len(places) > 1:
+        named = " and ".join(" of ".join(reversed(place)) for place in sorted(places))
+        raise ValueError(f"results must be of one test set, but they are of {named}; give fewer files.")
+    return curves
+
+
+def make_table(curves: Curves) -> str:
+    """A Markdown table: a row per encoder and number of layers, a column per way to match."""
+    lines = ["| encoder | layers | " + " | ".join(SYSTEMS.values()) + " |", "|---|--:|" + "--:|" * len(SYSTEMS)]
+    for encoder, systems in curves.items():
+        for layers in sorted({layers for curve in systems.values() for layers in curve}):
+            cells = [
+                results_table.format_values(curve[layers], "accuracy") if layers in curve else ""
+                for curve in systems.values()
+            ]
+            lines.append("| " + " | ".join([encoder, str(layers), *cells]) + " |")
+    return "\n".join(lines)
+
+
+def draw(curves: Curves, path: Path) -> None:
+    """Writes the figure: a panel per encoder, a line per way to match; bars are deviations over seeds."""
+    with open_figure(path, 1.2 + 3.6 * len(curves), 3.0, "--output") as figure:
+        for axes, (encoder, systems) in zip(
+            figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True
+        ):
+            axes.grid(axis="y", **GRID)
+            axes.set_axisbelow(True)
+            for (system, curve), color, marker in zip(systems.items(), COLORS, MARKERS, strict=False):
+                points = sorted(curve.items())
+                deviations = [stdev(values) if len(values) > 1 else 0.0 for _, values in points]
+                axes.errorbar(
+                    [layers for layers, _ in points], [mean(values) for _, values in points], deviations,
+                    color=color, marker=marker, markersize=5, capsize=3, label=system,
+                )  # fmt: skip
+            axes.set_title(encoder)
+            axes.set_xticks(sorted({layers for curve in systems.values() for layers in curve}))
+            axes.set_xlabel("layers of the encoder")
+            axes.set_ylabel("test accuracy, %")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--table", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    try:
+        check_format(args.output, "--output")
+        curves = collect(args.results)
+        table = make_table(curves)
+        results_table.write(args.table, table + "\n")
+        print(table)
+        draw(curves, args.output)
+    except (OSError, ValueError, ImportError) as error:
+        print(f"plot_depth: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
