@@ -17,6 +17,22 @@ set -euo pipefail
 find_devices
 read_data_settings "$data"
 
+choose_size() { # sets the same by $profile for a model of the package's trunk
+  if [[ "$profile" == published ]]; then
+    model_flags=(--encoder-embed-dim 600 --pair-features difference_twice)
+    choose_dropout 0.5 0.5 0.3
+    case "$dataset" in
+      snli | mnli) choose_training 0.00025 128 20 3 accuracy ;;
+      *) choose_training 0.00025 32 30 5 accuracy ;;
+    esac
+    return
+  fi
+  # Of few pairs a wide encoder with much dropout learns little.
+  model_flags=(--word-embed-dim 200 --encoder-embed-dim 200 --pair-features difference_twice)
+  choose_dropout 0.1 0.2 0
+  choose_training 0.001 32 20 0 accuracy
+}
+
 choose_settings() { # sets model_flags, dropout_flags, model_settings and those of choose_training for $model
   model_settings=()
   case "$model" in
@@ -29,16 +45,11 @@ choose_settings() { # sets model_flags, dropout_flags, model_settings and those 
       choose_training 0.001 64 20 0 accuracy
       ;;
     *)
-      model_flags=(--encoder-embed-dim 600 --pair-features difference_twice)
+      choose_size
       if [[ "$pre_norm" != 0 ]]; then
         model_flags+=(--encoder-normalize-before)
         model_settings=("pre_norm=1")
       fi
-      choose_dropout 0.5 0.5 0.3
-      case "$dataset" in
-        snli | mnli) choose_training 0.00025 128 20 3 accuracy ;;
-        *) choose_training 0.00025 32 30 5 accuracy ;;
-      esac
       ;;
   esac
 }
@@ -48,7 +59,7 @@ train() { # train FLAGS...: the model $model with $seed
   choose_architecture snli
   choose_vector_flags "$data"
   choose_settings
-  keep_settings "$run" "model=$model" "seed=$seed" "freeze_vectors=$freeze_vectors" "${training_settings[@]}" \
+  keep_settings "$run" "model=$model" "profile=$profile" "seed=$seed" "freeze_vectors=$freeze_vectors" "${training_settings[@]}" \
     "${model_settings[@]+"${model_settings[@]}"}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task muse_sentence_classification --criterion muse_sentence_classification --arch "$arch" \
