@@ -9,10 +9,10 @@ start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli
   'PROFILE=published|small'
 
 dataset=${DATASET:-sick}
-usual_profile=published
-if [[ "$dataset" == sick || "$dataset" == *-small ]]; then usual_profile=small; fi
-profile=${PROFILE:-$usual_profile} profile_suffix=
-if [[ "$profile" != "$usual_profile" ]]; then profile_suffix=-$profile; fi
+case "$dataset" in
+  sick | *-small) choose_profile small ;;
+  *) choose_profile published ;;
+esac
 data=$work_dir/$dataset/data$vectors_suffix
 # Two data sets have files of the same names.
 if [[ "$dataset" == scitail-small ]]; then raw_dir=${RAW_DIR:-$work_dir/raw/scitail-small}; fi
