@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 start_tagging_recipe ner 'PROFILE=published|small'
-choose_profile small
+choose_profile small "${PROFILE:-}"
 
 data=$work_dir/data$vectors_suffix
 

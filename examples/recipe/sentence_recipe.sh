@@ -47,8 +47,8 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   fi
 }
 
-choose_profile() { # choose_profile USUAL: sets profile, and profile_suffix for the folders of runs with the other one
-  profile=${PROFILE:-$1} profile_suffix=
+choose_profile() { # choose_profile USUAL GIVEN: sets profile, and profile_suffix for the folders of runs with the other one
+  profile=${2:-$1} profile_suffix=
   if [[ "$profile" != "$1" ]]; then profile_suffix=-$profile; fi
 }
 

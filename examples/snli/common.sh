@@ -10,8 +10,8 @@ start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli
 
 dataset=${DATASET:-sick}
 case "$dataset" in
-  sick | *-small) choose_profile small ;;
-  *) choose_profile published ;;
+  sick | *-small) choose_profile small "${PROFILE:-}" ;;
+  *) choose_profile published "${PROFILE:-}" ;;
 esac
 data=$work_dir/$dataset/data$vectors_suffix
 # Two data sets have files of the same names.

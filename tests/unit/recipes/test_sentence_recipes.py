@@ -127,7 +127,8 @@ def test_the_distance_network_has_its_papers_settings_and_a_run_without_distance
 def test_the_rate_may_fall_after_every_epoch(tmp_path):
     (args,) = read_commands(tmp_path / "falling", "sst", DECAY="0.15")
     assert (args.force_anneal, args.lr_shrink) == (2, 0.85)
-    assert "decay=0.15" in (tmp_path / "falling" / "work" / "fine" / "multi_scale_transformer-seed1" / "settings.txt").read_text()
+    run = tmp_path / "falling" / "work" / "fine" / "multi_scale_transformer-seed1"
+    assert "decay=0.15" in (run / "settings.txt").read_text(encoding="utf-8").splitlines()
     (args,) = read_commands(tmp_path / "constant", "sst", DECAY="0")
     assert args.force_anneal is None
 
