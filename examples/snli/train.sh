@@ -19,42 +19,36 @@ set -euo pipefail
 find_devices
 read_data_settings "$data"
 
-choose_size() { # sets the same by $profile for a model of the package's trunk
-  if [[ "$profile" == published ]]; then
-    model_flags=(--encoder-embed-dim 600 --pair-features difference_twice)
-    choose_dropout 0.5 0.5 0.3
-    case "$dataset" in
-      snli | mnli) choose_training 0.00025 128 20 3 accuracy ;;
-      *) choose_training 0.00025 32 30 5 accuracy ;;
+choose_settings() { # sets model_flags, dropout_flags, model_settings and those of choose_training for $model and $profile
+  model_flags=(--pair-features difference_twice) dropout_flags=() model_settings=()
+  case "$model" in
+    distance_attention_network | directional_attention_network) model_flags=() ;; # the model's own
+  esac
+  if [[ -n "$distance_alpha" ]]; then
+    model_flags+=(--distance-alpha "$distance_alpha")
+    model_settings+=("distance_alpha=$distance_alpha")
+  fi
+  if [[ "$pre_norm" != 0 ]]; then
+    model_flags+=(--encoder-normalize-before)
+    model_settings+=("pre_norm=1")
+  fi
+  if [[ "$profile" == small ]]; then # of few pairs a wide encoder with much dropout learns little
+    model_flags+=(--word-embed-dim 200 --encoder-embed-dim 200)
+    case "$model" in
+      multi_scale_transformer) model_flags+=(--encoder-head-dim 40) ;;
+      distance_attention_network) model_flags+=(--encoder-ffn-embed-dim 400) ;;
     esac
+    choose_dropout 0.1 0.2 0
+    choose_training 0.001 32 12 0 accuracy 0.15
     return
   fi
-  # Of few pairs a wide encoder with much dropout learns little.
-  model_flags=(--word-embed-dim 200 --encoder-embed-dim 200 --pair-features difference_twice)
-  if [[ "$model" == multi_scale_transformer ]]; then model_flags+=(--encoder-head-dim 40); fi
-  choose_dropout 0.1 0.2 0
-  choose_training 0.001 32 12 0 accuracy 0.15
-}
-
-choose_settings() { # sets model_flags, dropout_flags, model_settings and those of choose_training for $model
-  model_settings=()
-  case "$model" in
-    distance_attention_network | directional_attention_network)
-      model_flags=() dropout_flags=() # the model's own, as published
-      if [[ -n "$distance_alpha" ]]; then
-        model_flags=(--distance-alpha "$distance_alpha")
-        model_settings=("distance_alpha=$distance_alpha")
-      fi
-      choose_training 0.001 64 20 0 accuracy
-      ;;
-    *)
-      choose_size
-      if [[ "$pre_norm" != 0 ]]; then
-        model_flags+=(--encoder-normalize-before)
-        model_settings=("pre_norm=1")
-      fi
-      ;;
+  case "$model:$dataset" in
+    distance_attention_network:* | directional_attention_network:*) choose_training 0.001 64 20 0 accuracy && return ;;
+    *:snli | *:mnli) choose_training 0.00025 128 20 3 accuracy ;;
+    *) choose_training 0.00025 32 30 5 accuracy ;;
   esac
+  model_flags+=(--encoder-embed-dim 600)
+  choose_dropout 0.5 0.5 0.3
 }
 
 train() { # train FLAGS...: the model $model with $seed
