@@ -20,35 +20,36 @@ find_devices
 read_data_settings "$data"
 
 choose_settings() { # sets model_flags, dropout_flags, model_settings and those of choose_training for $model and $profile
-  model_flags=(--pair-features difference_twice) dropout_flags=() model_settings=()
-  case "$model" in
-    distance_attention_network | directional_attention_network) model_flags=() ;; # the model's own
-  esac
+  model_flags=() dropout_flags=() model_settings=()
   if [[ -n "$distance_alpha" ]]; then
-    model_flags+=(--distance-alpha "$distance_alpha")
-    model_settings+=("distance_alpha=$distance_alpha")
+    model_flags=(--distance-alpha "$distance_alpha")
+    model_settings=("distance_alpha=$distance_alpha")
   fi
   if [[ "$pre_norm" != 0 ]]; then
-    model_flags+=(--encoder-normalize-before)
-    model_settings+=("pre_norm=1")
+    model_flags=(--encoder-normalize-before)
+    model_settings=("pre_norm=1")
   fi
-  if [[ "$profile" == small ]]; then # of few pairs a wide encoder with much dropout learns little
-    model_flags+=(--word-embed-dim 200 --encoder-embed-dim 200)
-    case "$model" in
-      multi_scale_transformer) model_flags+=(--encoder-head-dim 40) ;;
-      distance_attention_network) model_flags+=(--encoder-ffn-embed-dim 400) ;;
-    esac
-    choose_dropout 0.1 0.2 0
-    choose_training 0.001 32 12 0 accuracy 0.15
-    return
-  fi
-  case "$model:$dataset" in
-    distance_attention_network:* | directional_attention_network:*) choose_training 0.001 64 20 0 accuracy && return ;;
-    *:snli | *:mnli) choose_training 0.00025 128 20 3 accuracy ;;
-    *) choose_training 0.00025 32 30 5 accuracy ;;
+  case "$model:$profile" in
+    distance_attention_network:* | directional_attention_network:*) # sizes and dropout are the model's own, as published
+      choose_training 0.001 64 20 0 accuracy
+      return
+      ;;
+    *:small) # of few pairs a wide encoder with much dropout learns little
+      model_flags+=(--word-embed-dim 200 --encoder-embed-dim 200)
+      if [[ "$model" == multi_scale_transformer ]]; then model_flags+=(--encoder-head-dim 40); fi
+      choose_dropout 0.1 0.2 0
+      choose_training 0.001 32 12 0 accuracy 0.15
+      ;;
+    *)
+      model_flags+=(--encoder-embed-dim 600)
+      choose_dropout 0.5 0.5 0.3
+      case "$dataset" in
+        snli | mnli) choose_training 0.00025 128 20 3 accuracy ;;
+        *) choose_training 0.00025 32 30 5 accuracy ;;
+      esac
+      ;;
   esac
-  model_flags+=(--encoder-embed-dim 600)
-  choose_dropout 0.5 0.5 0.3
+  model_flags+=(--pair-features difference_twice)
 }
 
 train() { # train FLAGS...: the model $model with $seed
