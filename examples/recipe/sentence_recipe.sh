@@ -11,6 +11,7 @@
 #   MODELS="A B", SEEDS="1 2 3"       several of them, one after the other
 #   LR, BATCH, EPOCHS, PATIENCE       other than the recipe's; PATIENCE=0 trains all epochs
 #   WARMUP=100                        updates over which the rate rises; without, the Transformer often stays at chance
+#   DECAY=0.15                        share of the rate that every epoch after the first takes off; 0: none
 #   WORD_VECTORS=FILE                 pretrained vectors as text (GloVe, fastText); FREEZE_VECTORS=1 does not train them
 #   BASELINE=linear                   instead of a model, the floor that it must pass: naive Bayes or logistic regression on words
 #                                     (BASELINE=crf for tags), see baseline.py; what is said of LR and the like means nothing to it
@@ -24,7 +25,7 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   local known=${2:-$sentence_models} floor=linear
   if [[ "${*:3}" == *CRF=* ]]; then floor=crf; fi
   start_recipe "$1" "$known" "MODELS+=$known" "BASELINE=none|$floor" SEEDS+=whole LR=positive BATCH=count EPOCHS=count PATIENCE=whole WARMUP=whole \
-    'FREEZE_VECTORS=0|1' "${@:3}"
+    DECAY=share 'FREEZE_VECTORS=0|1' "${@:3}"
   read -r -a models <<<"${MODELS:-${MODEL:-${known%% *}}}"
   read -r -a seeds <<<"${SEEDS:-${SEED:-1}}"
   choose_baseline
@@ -44,6 +45,11 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   elif [[ "$freeze_vectors" != 0 ]]; then
     fail "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE: vectors that are neither given nor trained mean nothing."
   fi
+}
+
+choose_profile() { # choose_profile USUAL GIVEN: sets profile, and profile_suffix for the folders of runs with the other one
+  profile=${2:-$1} profile_suffix=
+  if [[ "$profile" != "$1" ]]; then profile_suffix=-$profile; fi
 }
 
 choose_baseline() { # with BASELINE, sets models to it
@@ -103,13 +109,17 @@ choose_dropout() { # choose_dropout EMBEDDING CLASSIFIER ATTENTION: sets dropout
   esac
 }
 
-choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC: sets training_flags and training_settings for $optimizer, adam by default; METRIC may be loss or mse
-  local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4} warmup=${WARMUP:-100}
+choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC [DECAY]: sets training_flags and training_settings for $optimizer, adam by default; METRIC may be loss or mse
+  local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4} warmup=${WARMUP:-100} decay=${DECAY:-${6:-0}}
   if [[ "$trial" == 1 ]]; then epochs=1; fi
   training_settings=("lr=$rate" "warmup=$warmup" "batch=$batch" "epochs=$epochs" "patience=$patience" "best=$5")
   training_flags=(--optimizer "${optimizer:-adam}" --lr "$rate" --lr-scheduler fixed --warmup-updates "$warmup" --batch-size "$batch" --max-epoch "$epochs"
     --no-epoch-checkpoints --best-checkpoint-metric "$5")
   if [[ "$patience" != 0 ]]; then training_flags+=(--patience "$patience"); fi
+  if [[ "$decay" != 0 ]]; then
+    training_flags+=(--force-anneal 2 --lr-shrink "$(awk -v decay="$decay" 'BEGIN { print 1 - decay }')") # from the second epoch on
+    training_settings+=("decay=$decay")
+  fi
   if [[ "$5" != loss && "$5" != mse ]]; then training_flags+=(--maximize-best-checkpoint-metric); fi
   if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
 }

@@ -5,9 +5,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli|scitail|scitail-small' DISTANCE_ALPHA=number 'PRE_NORM=0|1'
+start_sentence_recipe snli "$sentence_models" 'DATASET=sick|snli|snli-small|mnli|scitail|scitail-small' DISTANCE_ALPHA=number 'PRE_NORM=0|1' \
+  'PROFILE=published|small'
 
 dataset=${DATASET:-sick}
+case "$dataset" in
+  sick | *-small) choose_profile small "${PROFILE:-}" ;;
+  *) choose_profile published "${PROFILE:-}" ;;
+esac
 data=$work_dir/$dataset/data$vectors_suffix
 # Two data sets have files of the same names.
 if [[ "$dataset" == scitail-small ]]; then raw_dir=${RAW_DIR:-$work_dir/raw/scitail-small}; fi
@@ -24,5 +29,5 @@ if [[ "$pre_norm" != 0 && ! "${models[*]}" =~ ^sentence_(transformer|muse)( sent
 fi
 
 choose_run() { # sets run for $model and $seed
-  run=$work_dir/$dataset/$model${distance_alpha:+-alpha$distance_alpha}$pre_norm_suffix$vectors_suffix-seed$seed
+  run=$work_dir/$dataset/$model${distance_alpha:+-alpha$distance_alpha}$pre_norm_suffix$profile_suffix$vectors_suffix-seed$seed
 }

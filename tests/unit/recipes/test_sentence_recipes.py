@@ -69,9 +69,9 @@ def test_every_model_is_trained_alike(tmp_path, recipe):
         assert args.maximize_best_checkpoint_metric
         assert args.cpu
         if hasattr(args, "attention_dropout"):
-            assert args.attention_dropout == (0.1 if recipe == "mtl16" else 0.3)
+            assert args.attention_dropout == {"mtl16": 0.1, "snli": 0, "ner": 0.1}.get(recipe, 0.3)
         if recipe == "snli":
-            assert (args.encoder_embed_dim, args.pair_features) == (600, "difference_twice")
+            assert (args.encoder_embed_dim, args.pair_features) == (200, "difference_twice")
 
 
 PUBLISHED = {
@@ -85,7 +85,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_multi_scale_transformer_has_the_published_sizes(tmp_path, recipe):
-    (args,) = read_commands(tmp_path, recipe)
+    (args,) = read_commands(tmp_path, recipe, **({"PROFILE": "published"} if recipe in ("snli", "ner") else {}))
     names = "embed_dim attention_heads head_dim attention_scale_alpha attention_scales"
     assert tuple(read_flag(args, f"encoder_{name}") for name in names.split()) == PUBLISHED[recipe]
     assert read_flag(args, "encoder_layers") == 3
@@ -118,10 +118,38 @@ def test_the_distance_network_has_its_papers_settings_and_a_run_without_distance
     (args,) = read_commands(tmp_path / "with", "snli", **model)
     assert (args.arch, args.lr, args.batch_size, args.max_epoch) == ("distance_attention_network", [0.001], 64, 20)
     assert args.save_dir.endswith("sick/distance_attention_network-seed1/checkpoints")
+    assert [read_flag(args, f"encoder_{name}") for name in ("embed_dim", "ffn_embed_dim")] == [300, 1200]
     assert read_flag(args, "distance_alpha") == 1.5
     (args,) = read_commands(tmp_path / "without", "snli", DISTANCE_ALPHA="0", **model)
     assert read_flag(args, "distance_alpha") == 0
     assert args.save_dir.endswith("sick/distance_attention_network-alpha0-seed1/checkpoints")
+
+
+def test_the_rate_may_fall_after_every_epoch(tmp_path):
+    (args,) = read_commands(tmp_path / "falling", "sst", DECAY="0.15")
+    assert (args.force_anneal, args.lr_shrink) == (2, 0.85)
+    run = tmp_path / "falling" / "work" / "fine" / "multi_scale_transformer-seed1"
+    assert "decay=0.15" in (run / "settings.txt").read_text(encoding="utf-8").splitlines()
+    (args,) = read_commands(tmp_path / "constant", "sst", DECAY="0")
+    assert args.force_anneal is None
+
+
+@pytest.mark.parametrize(
+    ("dataset", "profile", "run", "expected"),
+    [
+        ("sick", None, "sentence_bigru", (200, 0.1, [0.001], 32)),
+        ("scitail-small", None, "sentence_bigru", (200, 0.1, [0.001], 32)),
+        ("sick", "published", "sentence_bigru-published", (600, 0.5, [0.00025], 32)),
+        ("snli", None, "sentence_bigru", (600, 0.5, [0.00025], 128)),
+        ("snli", "published", "sentence_bigru", (600, 0.5, [0.00025], 128)),
+        ("snli", "small", "sentence_bigru-small", (200, 0.1, [0.001], 32)),
+    ],
+)
+def test_small_data_sets_of_pairs_have_settings_of_their_own(tmp_path, dataset, profile, run, expected):
+    settings = {"DATASET": dataset, "MODEL": "sentence_bigru"} | ({"PROFILE": profile} if profile else {})
+    (args,) = read_commands(tmp_path, "snli", data_folder=f"{dataset}/data", **settings)
+    assert (args.encoder_embed_dim, args.embedding_dropout, args.lr, args.batch_size) == expected
+    assert args.save_dir.endswith(f"{dataset}/{run}-seed1/checkpoints")
 
 
 def test_the_transformer_may_normalise_first(tmp_path):
