@@ -405,7 +405,7 @@ def list_all_flags():
 def test_flags_in_the_prose_of_every_page_exist():
     known = list_all_flags()
     known |= {"--if-needed", "--dev", "--device", "--no-build-isolation"}  # of scripts/setup.sh, of the tests, of pip
-    known |= {"--standalone", "--nproc-per-node", "--no-index"}  # of torchrun, of pip
+    known |= {"--standalone", "--nproc-per-node", "--no-index", "--no-deps"}  # of torchrun, of pip
     known |= {"--report", "--rehearse", "--parts"}  # of examples/benchmark/gpu.sh
     total = 0
     pages = [REPOSITORY / "README.md", *find_files("docs/*.md"), *find_files("examples/*/README.md")]
