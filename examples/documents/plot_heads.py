@@ -4,15 +4,17 @@
 ``RUN/train.log``.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from statistics import mean
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import table_and_figure
 from results import read_results, show
 
 from muse_plugin.analysis.training_log import read_run
-from muse_plugin.results.figures import GRID, check_format, import_matplotlib, open_figure
+from muse_plugin.results.figures import GRID, import_matplotlib, open_figure
 
 Curves = dict[str, dict[int, list[list[float]]]]
 
@@ -64,22 +66,7 @@ def draw(curves: Curves, path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
-    try:
-        check_format(args.output, "--output")
-        curves = collect(args.results)
-        table = make_table(curves)
-        args.table.write_text(table + "\n", encoding="utf-8")
-        print(table)
-        draw(curves, args.output)
-    except (OSError, ValueError, ImportError) as error:
-        print(f"plot_heads: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return table_and_figure.run("plot_heads", __doc__.split("\n")[0], collect, make_table, draw)
 
 
 if __name__ == "__main__":

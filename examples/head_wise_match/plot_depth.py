@@ -4,7 +4,6 @@
 ``depth.sh``, or the lines of ``results_table.py --keep``.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from statistics import mean, stdev
@@ -12,9 +11,10 @@ from statistics import mean, stdev
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import results_table
+import table_and_figure
 from compare import ENCODERS
 
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
+from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
 
 SYSTEMS = {("classic", "-"): "classic", ("element", "last"): "single-level", ("element", "all"): "multi-level"}
 Curves = dict[str, dict[str, dict[int, list[float]]]]  # encoder -> system -> layers -> accuracy of each seed, percent
@@ -81,22 +81,7 @@ def draw(curves: Curves, path: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+")
-    parser.add_argument("--table", type=Path, required=True)
-    parser.add_argument("--output", type=Path, required=True)
-    args = parser.parse_args()
-    try:
-        check_format(args.output, "--output")
-        curves = collect(args.results)
-        table = make_table(curves)
-        results_table.write(args.table, table + "\n")
-        print(table)
-        draw(curves, args.output)
-    except (OSError, ValueError, ImportError) as error:
-        print(f"plot_depth: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return table_and_figure.run("plot_depth", __doc__.split("\n")[0], collect, make_table, draw)
 
 
 if __name__ == "__main__":
