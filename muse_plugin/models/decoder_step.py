@@ -65,13 +65,12 @@ class DecoderStep(nn.Module):
 
     Args:
         decoder: whose modules these are.
-        layers: instead of the decoder's.
     """
 
-    def __init__(self, decoder: Any, layers: Optional[nn.ModuleList] = None) -> None:
+    def __init__(self, decoder: Any) -> None:
         super().__init__()
         self.embedding = Embedding(decoder)
-        self.layers = decoder.layers if layers is None else layers
+        self.layers = decoder.layers
         self.norm = decoder.layer_norm
         self.project = decoder.project_out_dim
         self.first_position = decoder.padding_idx + 1

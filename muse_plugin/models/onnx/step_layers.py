@@ -160,7 +160,7 @@ class _FixedWindow(nn.Module):
         super().__init__()
         self.conv = conv
         self.size = max(conv.kernel_sizes)
-        self.output_size, self.group, self.projections = conv.output_size, conv.group, conv.projections
+        self.projections = conv.projections
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         name = self.projections[0].name
