@@ -35,6 +35,7 @@ from muse_plugin.fairseq_repairs import (
     resuming,
     several_cpu_processes,
     spawned_processes,
+    unused_bias,
 )
 from muse_plugin.fairseq_repairs.repair import Repair
 
@@ -70,6 +71,7 @@ REPAIRS: tuple[Repair, ...] = (
     generation_shards.REPAIR,
     moses_languages.REPAIR,
     checkpoint_mismatch.REPAIR,
+    unused_bias.REPAIR,
 )
 
 

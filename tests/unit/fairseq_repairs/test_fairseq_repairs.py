@@ -16,6 +16,7 @@ import torch
 from fairseq import options, utils
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from fairseq.data import FairseqDataset, bucket_pad_length_dataset, data_utils, language_pair_dataset
+from fairseq.modules.dynamic_convolution import DynamicConv_scripatable
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -306,6 +307,17 @@ def test_rdrop_keeps_its_weight_when_validation_fails():
     with pytest.raises(KeyError, match="net_input"):
         criterion(Halves().eval(), {})
     assert criterion.rdrop_alpha == 1.0
+
+
+# ---- the bias of a convolution without bias --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("conv_bias", [False, True])
+def test_every_parameter_of_a_dynamic_convolution_is_set(conv_bias):
+    convolution = DynamicConv_scripatable(4, kernel_size=3, padding_l=1, num_heads=2, conv_bias=conv_bias)
+    convolution.conv_bias.data.fill_(float("nan"))  # what unset memory may hold
+    convolution.reset_parameters()
+    assert all(parameter.isfinite().all() for parameter in convolution.parameters())
 
 
 # ---- interactive -----------------------------------------------------------------------------------------------------
