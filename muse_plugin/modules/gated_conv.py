@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
 from muse_plugin.ops.dynamic_conv import can_run, dynamic_conv
+from muse_plugin.ops.softmax import softmax
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ class DynamicConv(_HeadConv):
         if logits is None:
             return super().forward(projected, context)
         sizes = len(self.kernel_sizes)
-        taps = logits.view(*logits.shape[:2], self.num_heads, sizes, -1).softmax(dim=-1, dtype=torch.float32)
+        taps = softmax(logits.view(*logits.shape[:2], self.num_heads, sizes, -1))
         if self.gate is not None:
             taps = (taps * self.gate_weights()[:, None]).sum(dim=3, keepdim=True)
         values = self._read(projected, context)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from muse_plugin.modules.attends import AttentionWeights, watch_attention
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv, LightweightConv
+from muse_plugin.ops.softmax import softmax
 
 HeadConv = Union[DynamicConv, LightweightConv]
 
@@ -50,7 +51,7 @@ def _weigh(module: HeadConv, projected: Mapping[str, Tensor], context: LayerCont
     taps, mask = module.taps(projected, context.length), context.key_padding_mask
     if module.has_logits:
         parts = torch.split(taps, list(module.kernel_sizes), dim=-1)
-        taps = torch.cat([torch.softmax(part, dim=-1, dtype=torch.float32) for part in parts], dim=-1)
+        taps = torch.cat([softmax(part) for part in parts], dim=-1)
     return AttentionWeights(taps.float(), None if mask is None else mask[:, -context.length :])
 
 

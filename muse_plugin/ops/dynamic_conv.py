@@ -21,6 +21,7 @@ from muse_plugin.ops import dynamic_conv_compiled, dynamic_conv_fairseq
 from muse_plugin.ops.dropout import draw_mask
 from muse_plugin.ops.dynamic_conv_band import multiply_band, prefers_band
 from muse_plugin.ops.dynamic_conv_cpu import sum_rows
+from muse_plugin.ops.softmax import softmax
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,6 @@ _CHOSEN_LATER = "band or taps"
 # Where neither "taps" nor "triton" runs: the band matrix costs T products per channel, the reference K passes over the
 # values. They were equal at about this many positions per tap on a CPU; on a GPU this is a guess.
 _BAND_POSITIONS_PER_TAP = 25
-# What PyTorch's softmax takes at once: 8 numbers with AVX2.
-_SIMD_WIDTH = 8
 
 
 def dynamic_conv(
@@ -270,22 +269,13 @@ def _weigh(kernels: _Kernels, dtype: torch.dtype) -> list[Tensor]:
     """Softmax, dropout and gate: what each tap weighs, per kernel size."""
     weights = list(torch.split(kernels.taps, list(kernels.sizes), dim=-1))
     if kernels.normalize:
-        weights = [_softmax(logits) for logits in weights]
+        weights = [softmax(logits) for logits in weights]
     if kernels.keep is not None:
         keep = torch.split(kernels.keep, list(kernels.sizes), dim=-1)
         weights = [w * (k.to(w.dtype) * kernels.scale) for w, k in zip(weights, keep, strict=True)]
     if kernels.gate is not None:
         weights = [w * g for w, g in zip(weights, kernels.gate, strict=True)]
     return [w.to(dtype) for w in weights]
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    dtype = torch.promote_types(logits.dtype, torch.float32)
-    size = logits.shape[-1]
-    if 1 < size < _SIMD_WIDTH and logits.device.type == "cpu":
-        # PyTorch's kernel takes 8 logits at once, and three to seven times as long where there are fewer.
-        logits = F.pad(logits, (0, _SIMD_WIDTH - size), value=-torch.inf)
-    return torch.softmax(logits, dim=-1, dtype=dtype)[..., :size]
 
 
 def _merge(kernels: _Kernels, dtype: torch.dtype) -> tuple[Tensor, int]:

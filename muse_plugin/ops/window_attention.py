@@ -29,6 +29,7 @@ from torch import Tensor
 from muse_plugin.ops import window_attention_flex
 from muse_plugin.ops.dropout import dropout as drop
 from muse_plugin.ops.dynamic_conv_cpu import dot_rows, sum_rows
+from muse_plugin.ops.softmax import softmax
 
 BACKENDS = ("auto", "reference", "dense", "taps", "blocks", "flex")
 # An offset beyond every sentence.
@@ -318,7 +319,7 @@ def _taps(
     at = torch.arange(length)[:, None] + torch.arange(size) - left
     hidden = _find_hidden(at, positions, padding)[:, None]
     bias = _make_bias(windows, torch.arange(low, high + 1)[None], hidden, logits.dtype)
-    weights = drop(torch.softmax(logits + bias, dim=-1), dropout)
+    weights = drop(softmax(logits + bias), dropout)
     return sum_rows(value, weights, left, None)
 
 
