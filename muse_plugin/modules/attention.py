@@ -18,7 +18,14 @@ from muse_plugin.modules.attends import CROSS, SELF, AttentionWeights, HeadSourc
 from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
 from muse_plugin.modules.padding_mask import Padding
+from muse_plugin.ops.dropout import dropout as drop
+from muse_plugin.ops.eager_cpu import runs_eagerly_on_cpu
+from muse_plugin.ops.linear import linear
+from muse_plugin.ops.softmax import SIMD_WIDTH, softmax
 from muse_plugin.ops.window_attention import Windows, window_attention
+
+# Where PyTorch's kernel gains nothing by never holding the weights (training, one thread, AVX-512, torch 2.13).
+_NARROW_HEAD, _FEW_KEYS = 32, 64
 
 
 def padding_bias(key_padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -88,11 +95,12 @@ def attend(
     length, keys = query.shape[2], key.shape[2]
     if length <= 1:
         causal = False  # there is no future
-    simple_causal = causal and length == keys and bias is None and not need_weights
+    fused = not need_weights and not _is_quicker_unfused(query, keys, dropout)
+    simple_causal = causal and length == keys and bias is None and fused
     if causal and not simple_causal:
         future = causal_bias(length, keys, query)
         bias = future if bias is None else bias + future
-    if not need_weights:
+    if fused:
         out = F.scaled_dot_product_attention(
             query, key, value, attn_mask=bias, dropout_p=dropout, is_causal=simple_causal
         )
@@ -100,9 +108,17 @@ def attend(
     logits = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
     if bias is not None:
         logits = logits + bias
-    weights = torch.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    noisy = F.dropout(weights, dropout) if dropout > 0 else weights
-    return torch.matmul(noisy.to(value.dtype), value), weights
+    weights = softmax(logits)
+    noisy = drop(weights, dropout)
+    return torch.matmul(noisy.to(value.dtype), value), weights if need_weights else None
+
+
+def _is_quicker_unfused(query: Tensor, keys: int, dropout: float) -> bool:
+    """Whether two products and a softmax take less time than PyTorch's kernel, which has no dropout on a CPU."""
+    length, channels = query.shape[2:]
+    if query.dtype != torch.float32 or length == 1 or not runs_eagerly_on_cpu(query):
+        return False
+    return dropout > 0 or keys < SIMD_WIDTH or (channels <= _NARROW_HEAD and keys <= _FEW_KEYS)
 
 
 def weigh(query: Tensor, key: Tensor, bias: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -285,7 +301,8 @@ class CrossAttention(Branch):
             return cache.encoder_key_value
         if context.encoder_out is None:
             raise ValueError("cross_attention needs encoder_out, but got None; drop the branch or pass encoder states.")
-        key, value = self.key_value_proj(context.encoder_out).transpose(0, 1).chunk(2, dim=-1)
+        both = linear(context.encoder_out, self.key_value_proj.weight, self.key_value_proj.bias)
+        key, value = both.transpose(0, 1).chunk(2, dim=-1)
         if cache is not None:
             cache.encoder_key_value = key, value
         return key, value

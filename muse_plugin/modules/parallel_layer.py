@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
@@ -25,6 +24,7 @@ from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache
 from muse_plugin.modules.retained_dropout import RetainsDropout
 from muse_plugin.ops.dropout import dropout
+from muse_plugin.ops.linear import linear
 from muse_plugin.ops.packed_linear import PackedLinear
 
 # Bytes of projections that are computed at a time in the inference form on a CPU.
@@ -201,7 +201,7 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         weights, biases = torch.split(self.in_proj_weight, rows), torch.split(self.in_proj_bias, rows)
         projected = {"input": noisy.transpose(0, 1)}
         for run, weight, bias in zip(runs, weights, biases, strict=True):
-            product = F.linear(noisy if run[0].noisy else x, weight, bias)
+            product = linear(noisy if run[0].noisy else x, weight, bias)
             slices = torch.split(product, [p.size for p in run], dim=-1)
             projected.update((p.name, part.transpose(0, 1)) for p, part in zip(run, slices, strict=True))
         if cache is not None:
@@ -214,7 +214,7 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         if self.packed is not None:
             return self.packed.out_proj(torch.cat(outputs, dim=-1))  # type: ignore[no-any-return]
         if not (self.drops and self.branch_dropout > 0):
-            return F.linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
+            return linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
         total = None
         for group, weight, bias in zip(self.groups, self._output_slices(), self.out_proj_bias, strict=True):
             parts = [out for out, branch in zip(outputs, self._branches(), strict=True) if branch.group == group]
@@ -316,9 +316,9 @@ def _bound(a: float, inputs: int) -> float:
 def _join(parts: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
     """One product per part instead of one of their concatenation: the gradient keeps the parts, not a copy of them."""
     first, *rest = torch.split(weight, [part.shape[-1] for part in parts], dim=1)
-    total = F.linear(parts[0], first, bias)
+    total = linear(parts[0], first, bias)
     for part, columns in zip(parts[1:], rest, strict=True):
-        total = total + F.linear(part, columns)
+        total = total + linear(part, columns)
     return total
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from muse_plugin.ops.linear import linear, weight_gradient
 
 # Scores held at a time. On the CPU they should stay near its cores: 8 MiB was fastest of 2 to 32 for 6,632 and 9,712
 # words; below 128 rows, adding to the weight's gradient costs more than it saves. A GPU wants products that fill it.
@@ -121,35 +122,34 @@ def _forward(
     needs = ctx.needs_input_grad[:3]
     matrix = weight.to(dtype)
     grad_features = torch.empty(features.shape, dtype=full, device=features.device) if needs[0] else None
-    grad_weight = torch.zeros(weight.shape, dtype=full, device=weight.device) if needs[1] else None
+    grad_weight = torch.zeros(weight.shape, dtype=full, device=weight.device) if needs[1] and count == 0 else None
     grad_bias = torch.zeros(words, dtype=full, device=weight.device) if needs[2] else None
     nll, normaliser_sum = features.new_zeros((), dtype=full), features.new_zeros((), dtype=full)
     correct = torch.zeros((), dtype=torch.int64, device=features.device)
     for start in range(0, count, chunk_size):
         rows = features[start : start + chunk_size].to(dtype)
         wanted = target[start : start + chunk_size].unsqueeze(1)
-        scores = F.linear(rows, matrix, None if bias is None else bias.to(dtype)).to(full)
-        normaliser, at_target = torch.logsumexp(scores, dim=1, keepdim=True), scores.gather(1, wanted)
+        scores = linear(rows, matrix, None if bias is None else bias.to(dtype)).to(full)
+        at_target, highest = scores.gather(1, wanted), scores.amax(dim=1, keepdim=True)
+        # In place, and the exponentials once: what logsumexp allocates costs more than what it computes.
+        exponentials = scores.sub_(highest).exp_()
+        sums = exponentials.sum(dim=1, keepdim=True)
+        normaliser = highest + sums.log()
         if count_correct:
-            correct += (scores.amax(dim=1, keepdim=True) == at_target).sum()
+            correct += (highest == at_target).sum()
         nll += (normaliser - at_target).sum()
         normaliser_sum += normaliser.sum()
         if not any(needs):
             continue
         # d loss / d scores = softmax - (1 - eps - spread) [at the target] - spread; the last term comes below.
-        grad = scores.sub_(normaliser).exp_()
+        grad = exponentials.div_(sums)
         grad.scatter_add_(1, wanted, grad.new_full((1, 1), smoothing + spread - 1.0).expand_as(wanted))
         product = grad.to(dtype)
         if grad_features is not None:
-            if dtype == full:
-                torch.mm(product, matrix, out=grad_features[start : start + chunk_size])
-            else:
-                grad_features[start : start + chunk_size] = torch.mm(product, matrix)
-        if grad_weight is not None:
-            if dtype == full:
-                grad_weight.addmm_(product.t(), rows)
-            else:
-                grad_weight += torch.mm(product.t(), rows)
+            grad_features[start : start + chunk_size] = linear(product, matrix.t())
+        if needs[1]:
+            part = weight_gradient(product, rows).to(full)
+            grad_weight = part if grad_weight is None else grad_weight.add_(part)
         if grad_bias is not None:
             grad_bias += grad.sum(0)
     loss = (1.0 - smoothing - spread) * nll

@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from muse_plugin.ops.eager_cpu import runs_eagerly_on_cpu
+
 # What PyTorch's kernel takes at once: 16 numbers with AVX-512, 8 with AVX2. Where there are fewer, it takes them one by
 # one, for up to ten times as long as a whole vector (4,000 rows of 15, AVX-512, torch 2.13: 671 against 63 µs).
-_SIMD_WIDTH = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
+SIMD_WIDTH = 16 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 8
 
 
 def softmax(logits: Tensor) -> Tensor:
@@ -22,7 +24,6 @@ def softmax(logits: Tensor) -> Tensor:
     """
     size = logits.shape[-1]
     dtype = torch.promote_types(logits.dtype, torch.float32)
-    runs_here = logits.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.jit.is_tracing()
-    if runs_here and 1 < size < _SIMD_WIDTH:
-        logits = F.pad(logits, (0, _SIMD_WIDTH - size), value=-torch.inf)
+    if runs_eagerly_on_cpu(logits) and 1 < size < SIMD_WIDTH:
+        logits = F.pad(logits, (0, SIMD_WIDTH - size), value=-torch.inf)
     return torch.softmax(logits, dim=-1, dtype=dtype)[..., :size]

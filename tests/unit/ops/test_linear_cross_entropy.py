@@ -7,6 +7,7 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from support.helpers import assert_close
 
+from muse_plugin.ops import linear_cross_entropy as linear_cross_entropy_module
 from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
 
 
@@ -93,12 +94,13 @@ def test_autocast_multiplies_in_its_dtype_and_returns_gradients_in_that_of_the_p
 def test_never_holds_scores_of_more_rows_than_a_chunk(monkeypatch):
     features, weight, _, target = make(count=64, width=4, words=1000)
     sizes = []
-    linear = torch.nn.functional.linear
+    linear = linear_cross_entropy_module.linear
     monkeypatch.setattr(
-        "muse_plugin.ops.linear_cross_entropy.F.linear", lambda *args: sizes.append(args[0].shape[0]) or linear(*args)
+        linear_cross_entropy_module, "linear", lambda *args: sizes.append(max(args[0].shape)) or linear(*args)
     )
     linear_cross_entropy(features, weight, target, None, 0.1, 16)[0].backward()
-    assert sizes == [16] * 4
+    assert sizes == [16, 1000] * 4  # scores, and the gradient of the features from those of the scores
+    assert 64 not in sizes
 
 
 def test_without_gradient_nothing_is_kept():
