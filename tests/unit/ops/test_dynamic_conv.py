@@ -330,10 +330,10 @@ def choose(length, kernel_size, batch=20, heads=4, channels=96, device="cpu", dt
 
 
 def test_auto_on_a_cpu_goes_by_the_length_beyond_the_kernel_and_by_the_size_of_the_job():
-    assert choose(42, 15) == "band"
-    assert choose(43, 15) == "taps"
-    assert choose(106, 31) == "band"
-    assert choose(107, 31) == "taps"
+    assert choose(25, 15) == "band"
+    assert choose(26, 15) == "taps"
+    assert choose(57, 31) == "band"
+    assert choose(58, 31) == "taps"
     assert choose(10, 3, batch=100) == "taps"
     assert choose(100, 3, batch=1, channels=250) == "band"
     assert choose(100, 3, batch=1, channels=251) == "taps"
@@ -342,7 +342,7 @@ def test_auto_on_a_cpu_goes_by_the_length_beyond_the_kernel_and_by_the_size_of_t
 
 def test_auto_on_a_cpu_goes_by_the_merged_kernel():
     values = SimpleNamespace(device=SimpleNamespace(type="cpu"), dtype=torch.float32, numel=lambda: 10**6)
-    kernels = op._Kernels(torch.empty(1).expand(9, 4, 43, 18), (3, 15), (1, 7), None, True, None, 1.0)
+    kernels = op._Kernels(torch.empty(1).expand(9, 4, 27, 18), (3, 15), (1, 7), None, True, None, 1.0)
     assert op._choose_backend(values, kernels) == "taps"
     assert op._choose_backend(values, kernels._replace(lefts=(0, 14))) == "band"  # 17 positions together
 
