@@ -2,8 +2,8 @@
 
 Called by evaluate.sh; the first model is the teacher. All systems translate the same batches of the test set, and take
 turns after every batch, so that a busy moment of the machine slows all of them. A system is a model in a form: float32
-(as fairseq-generate runs it), int8 (MUSE alone), and CTranslate2 with both (plain Transformers alone, and if it is
-installed), under beams of 5 and 1. Writes frontier.json, frontier.md and frontier.svg.
+(as fairseq-generate runs it), int8 (MUSE alone), onnxruntime (MUSE alone) and CTranslate2 (plain Transformers alone)
+with both, if they are installed, under beams of 5 and 1. Writes frontier.json, frontier.md and frontier.svg.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,10 @@ from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
 
 BEAMS = (5, 1)
-HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
+HAS_CTRANSLATE2, HAS_ONNXRUNTIME = (
+    all(importlib.util.find_spec(package) is not None for package in packages)
+    for packages in (["ctranslate2"], ["onnx", "onnxruntime"])
+)
 MAX_LENGTH = (1.5, 30)  # times the tokens of the source, and so many more
 # Tokens of a batch of sentences, to those of their translations.
 Search = Callable[[Sequence[Sequence[str]]], list[list[str]]]
@@ -54,20 +58,22 @@ def load_systems(name: str, folder: Path) -> Iterator[tuple[System, Search]]:
         folder: as evaluate.sh leaves it.
     """
     checkpoint, pipeline = find_checkpoint(folder), TextPipeline.load(folder)
-    for form in ("float32", "int8"):
-        settings: dict[str, Any] = {"data": str(folder), "int8_inference": form == "int8"}
+    for form, backend in product(("float32", "int8"), ("torch", *(["onnxruntime"] if HAS_ONNXRUNTIME else []))):
+        settings: dict[str, Any] = {"data": str(folder), "int8_inference": form == "int8", "inference_backend": backend}
         state = read_state(checkpoint, settings)
         state["cfg"]["task"].source_lang, state["cfg"]["task"].target_lang = pipeline.source_lang, pipeline.target_lang
         model, task = build_model(checkpoint, state, settings, folder)
         model.eval()
+        is_ours = isinstance(model, MuseModel)
         sides = [(pipeline.source_lang, task.source_dictionary), (pipeline.target_lang, task.target_dictionary)]
-        if not isinstance(model, MuseModel) and HAS_CTRANSLATE2:
+        if not is_ours and HAS_CTRANSLATE2 and backend == "torch":
             for beam, search in zip(BEAMS, _load_ctranslate2(model, sides, form == "int8"), strict=True):
                 yield System(name, f"CTranslate2, {form}", beam), search
-        if form == "float32" or isinstance(model, MuseModel):
+        if is_ours or (form, backend) == ("float32", "torch"):
             model.make_generation_fast_(beamable_mm_beam_size=max(BEAMS), need_attn=False)  # type: ignore[operator]
             for beam in BEAMS:
-                yield System(name, form, beam), _make_search(model, task, beam)
+                label = form if backend == "torch" else f"{backend}, {form}"
+                yield System(name, label, beam), _make_search(model, task, beam)
 
 
 def _make_search(model: torch.nn.Module, task: Any, beam: int) -> Search:
@@ -222,6 +228,10 @@ def main() -> int:
     logging.disable(logging.INFO)  # the size of each dictionary, the fonts of the figure
     if not HAS_CTRANSLATE2:
         sys.stderr.write("CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it.\n")
+    if not HAS_ONNXRUNTIME:
+        sys.stderr.write(
+            "onnxruntime is not measured: it or onnx cannot be found; pip install '.[export]' adds both.\n"
+        )
     folders = {name: Path(folder) for name, _, folder in (one.partition("=") for one in args.models)}
     systems = {system: search for name, folder in folders.items() for system, search in load_systems(name, folder)}
     pieces = TextPipeline.load(next(iter(folders.values()))).source.settings.subwords

@@ -14,13 +14,14 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 [[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+criterion=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1)
 find_devices
 profile=${PROFILE:-published}
 if [[ "$trial" == 1 ]]; then profile=trial; fi
 case "$profile" in
-  published) tokens=4096 updates=20000 rate=0.002 warmup=2000 ;;
-  cpu) tokens=1024 updates=5000 rate=0.004 warmup=500 ;;
-  trial) tokens=400 updates=4 rate=0.002 warmup=2 width=32 ;;
+  published) tokens=4096 updates=20000 schedule=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7) ;;
+  cpu) tokens=1024 updates=5000 schedule=(--lr 0.004 --lr-scheduler polynomial_decay --warmup-updates 500 --total-num-update "${UPDATES:-5000}") ;;
+  trial) tokens=400 updates=4 width=32 schedule=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 2) ;;
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
@@ -30,11 +31,11 @@ keep_settings "$run" "model=$model" "layers=$layers" "width=$width" "${data_sett
 flags=("$data/bin" --source-lang "$source" --target-lang "$target" --arch "$model" "${share_flags[@]+"${share_flags[@]}"}"
   --encoder-layers "${layers%-*}" --decoder-layers "${layers#*-}")
 for side in encoder decoder; do
-  flags+=("--$side-embed-dim" "$width" "--$side-ffn-embed-dim" "$((2 * width))" "--$side-attention-heads" 4)
+  # Without normalisation before each layer, deep encoders hardly learn here: perplexity 55 for 28 after 1,500 updates.
+  flags+=("--$side-embed-dim" "$width" "--$side-ffn-embed-dim" "$((2 * width))" "--$side-attention-heads" 4 "--$side-normalize-before")
 done
 # A teacher's sentences are easier than people's: less dropout.
-flags+=(--dropout 0.1 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --optimizer adam --adam-betas '(0.9, 0.98)'
-  --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates "$warmup" --warmup-init-lr 1e-7 --max-update "$updates"
+flags+=(--dropout 0.1 "${criterion[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates"
   --keep-last-epochs "$keep")
 if [[ "$trial" == 1 ]]; then flags+=(--save-interval-updates 2); fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

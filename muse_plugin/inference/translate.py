@@ -28,7 +28,7 @@ from muse_plugin.inference.streaming import (
     resume,
     run_until_stopped,
 )
-from muse_plugin.models.onnx.sessions import run_in_onnxruntime_
+from muse_plugin.models.onnx.back_end import run_in_onnxruntime_
 from muse_plugin.text.dictionary_fit import check_dictionaries
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME

@@ -513,7 +513,7 @@ class MuseModel(HubLoading):
             **named: of fairseq.
         """
         if (inference_backend or str(self.decoder.cfg.inference_backend)) == "onnxruntime":
-            from muse_plugin.models.onnx.sessions import run_in_onnxruntime_  # which reads this file
+            from muse_plugin.models.onnx.back_end import run_in_onnxruntime_  # which reads this file
 
             run_in_onnxruntime_(self, bool(named.get("need_attn")))
             return

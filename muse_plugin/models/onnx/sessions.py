@@ -1,13 +1,12 @@
 """Runs the encoder and each step of the decoder as one call to onnxruntime, within fairseq's search.
 
 The graphs are those of ``muse-plugin export``, see ``graphs.py``. What a search remembers stays in onnxruntime's
-tensors; rows are picked by the graph of the next step. ``graph_search.py`` is a shorter way for an ordinary search.
+tensors; rows are picked by the graph of the next step. ``graph_search.py`` is a shorter way for an ordinary search;
+``back_end.py`` chooses them for a model.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,65 +16,24 @@ import torch
 from fairseq.models import FairseqEncoder, FairseqIncrementalDecoder
 from torch import Tensor
 
-from muse_plugin.models.onnx.graphs import make_graphs
-from muse_plugin.models.onnx.onnx_file import ENCODER_NAME, STEP_NAME, round_to_int8, write_encoder, write_step
 from muse_plugin.modules.layer_cache import group_rows
-from muse_plugin_command.flag_checks import check_packages
 
 _STATE = "onnxruntime"
-_WHAT = "the inference back end onnxruntime"
-_WAY_OUT = "take the back end torch"
+WHAT = "the inference back end onnxruntime"
+WAY_OUT = "take the back end torch"
 
 
-def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
-    """Replaces the encoder and decoder of a model by ones that run in onnxruntime, on as many threads as PyTorch.
-
-    Args:
-        model: a translation model in evaluation mode; 8-bit weights if its flag ``int8_inference`` says so.
-        need_attn: whether generation must return attention.
-
-    Raises:
-        ImportError: if onnx or onnxruntime is missing.
-        NotImplementedError: if the graphs cannot compute what is asked for.
-    """
-    check_packages(_WHAT, "onnx", "onnxruntime", extra="export")
-    if need_attn:
-        raise _refuse("attention (--print-alignment, --replace-unk)")
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker
-    weight = next(model.parameters())
-    check_place(weight)
-    encoder, step = make_graphs(model)
-    if model.decoder.adaptive_softmax is not None:
-        raise NotImplementedError(
-            f"{_WHAT} takes models whose output layer is one matrix, but this one has an adaptive softmax; {_WAY_OUT}."
-        )
-    with tempfile.TemporaryDirectory() as place:
-        paths = [Path(place) / name for name in (ENCODER_NAME, STEP_NAME)]
-        write_encoder(encoder, paths[0])
-        write_step(step, paths[1], all_words=True)
-        if getattr(model.decoder.cfg, "int8_inference", False):
-            rounded = [path.with_name(f"int8_{path.name}") for path in paths]
-            for path, target in zip(paths, rounded, strict=True):
-                round_to_int8(path, target)
-            paths = rounded
-        model.encoder = OnnxEncoder(model.encoder, paths[0])
-        model.decoder = OnnxDecoder(model.decoder, paths[1], step.history_shapes)
-    model.eval()
-    from muse_plugin.models.onnx.graph_search import search_by_graphs_  # which reads this file
-
-    search_by_graphs_()
-
-
-def _refuse(wanted: str) -> NotImplementedError:
-    return NotImplementedError(f"{_WHAT} only searches, but was asked for {wanted}; {_WAY_OUT}.")
+def refuse(wanted: str) -> NotImplementedError:
+    """The error for something that is no search."""
+    return NotImplementedError(f"{WHAT} only searches, but was asked for {wanted}; {WAY_OUT}.")
 
 
 def check_place(tensor: Tensor) -> None:
     """Raises NotImplementedError unless the graphs can compute with such tensors."""
     if tensor.device.type != "cpu" or tensor.dtype not in (torch.float32, torch.int64):
         raise NotImplementedError(
-            f"{_WHAT} computes in float32 on the CPU, but got {tensor.dtype} on {tensor.device}; add --cpu, leave out "
-            f"--fp16 and the like, or {_WAY_OUT}."
+            f"{WHAT} computes in float32 on the CPU, but got {tensor.dtype} on {tensor.device}; add --cpu, leave out "
+            f"--fp16 and the like, or {WAY_OUT}."
         )
 
 
@@ -199,7 +157,7 @@ class OnnxDecoder(FairseqIncrementalDecoder):
             NotImplementedError: if the scores of whole sentences are asked for.
         """
         if incremental_state is None or encoder_out is None:
-            raise _refuse("the scores of given sentences (--score-reference)")
+            raise refuse("the scores of given sentences (--score-reference)")
         wrap, rows = self.session.wrap, torch.arange(len(prev_output_tokens))
         state = incremental_state.get(_STATE)
         if state is None:

@@ -12,7 +12,7 @@ from support.muse_models import SMALL, SYMBOLS, VARIANTS, build, built, lengths_
 from support.reference import make_dictionary
 
 from muse_plugin.models.onnx import graph_search
-from muse_plugin.models.onnx.sessions import run_in_onnxruntime_
+from muse_plugin.models.onnx.back_end import run_in_onnxruntime_
 
 LENGTHS = {1: (7,), 8: (7, 5, 3, 6, 4, 2, 7, 1)}
 
