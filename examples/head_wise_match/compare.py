@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
@@ -151,21 +152,15 @@ def describe_settings(found: dict[System, list]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("results", type=Path, nargs="+", help="files that evaluate.sh wrote")
+    def make(args: argparse.Namespace) -> tuple[str, list[dict[str, Any]]]:
+        found = read_results(args.results)
+        return make_report(found, read_published(args.published)), [
+            one.record for rows in found.values() for one in rows
+        ]
+
+    parser = results_table.make_parser(__doc__.split("\n")[0], "files that evaluate.sh or --keep wrote")
     parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
-    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
-    args = parser.parse_args()
-    try:
-        report = make_report(read_results(args.results), read_published(args.published))
-    except (OSError, ValueError) as error:
-        print(f"compare: error: {error}", file=sys.stderr)
-        return 2
-    if args.output is None:
-        print(report, end="")
-    else:
-        results_table.write(args.output, report)
-    return 0
+    return results_table.run("compare", parser, make)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 from fairseq.data import Dictionary
 from support.bert_folders import make_bert
 from support.helpers import REPOSITORY
-from support.recipes import run_trial, run_trials
+from support.recipes import EXAMPLES, run_trial, run_trials
 from support.translation_models import save_translation_model
 
 from muse_plugin.matching.pair_model import PairModel
@@ -163,6 +165,12 @@ def test_head_wise_match_compares_systems_on_paraphrases(tmp_path):
         read_result(path, "f1")
     table = (work / "mrpc" / "RESULTS.md").read_text(encoding="utf-8")
     assert table.count("| Transformer |") == 3
+    # The kept runs make the same table.
+    program, kept = [sys.executable, EXAMPLES / "head_wise_match" / "compare.py"], tmp_path / "runs.jsonl"
+    subprocess.run([*program, *results, "--keep", kept, "--output", tmp_path / "1.md"], check=True)
+    subprocess.run([*program, kept, "--output", tmp_path / "2.md"], check=True)
+    assert len(kept.read_text(encoding="utf-8").splitlines()) == 3
+    assert (tmp_path / "1.md").read_text(encoding="utf-8") == (tmp_path / "2.md").read_text(encoding="utf-8") == table
 
 
 def test_head_wise_match_reads_word_pieces_of_a_bert(tmp_path):
