@@ -2,8 +2,7 @@
 
 Distributions over distances are the view of BERT in Guo et al. 2020 (arXiv:1912.00544, Figure 3), for any encoder.
 Their figure counts the strongest edge of each word, of three heads of the first layer, up to half of the length: the
-column ``strongest_share`` of the table. What is drawn is the share of the weight, of all heads; [CLS] and [SEP] are
-words here.
+panel on the right, of all heads and with [CLS] and [SEP] as words. The other panels are shares of the weight.
 Sharpness by the length of the sentence is MUSE's motivation: attention concentrates too much.
 """
 
@@ -129,9 +128,9 @@ def make_results(
         "distance_distribution",
         "Attention: weight by distance",
         "How the weight of heads is spread over distances in tokens. Left: the heads of the lowest layer; "
-        f"right: the mean over heads of every layer. The figure leaves out the last {1 - _SHOWN_SHARE:.0%} of "
-        f"the weight, and distances from {REACH} on, which are one row of the table, whose strongest_share is that of "
-        "the words whose largest weight is at the distance, as in Figure 3 of arXiv:1912.00544.",
+        "middle: the mean over heads of every layer; right: of the lowest layer, the share of the words whose largest "
+        "weight is at the distance, as in Figure 3 of arXiv:1912.00544. The figure leaves out the last "
+        f"{1 - _SHOWN_SHARE:.0%} of the weight, and distances from {REACH} on, which are one row of the table.",
         distances,
         draw_distances,
     )
@@ -175,35 +174,38 @@ def _tabulate(rows: Sequence[HeadRow]) -> np.ndarray:
 
 
 def draw_distances(rows: Sequence[DistanceRow], path: Path) -> None:
-    """Draws two panels for each model and side: heads of the lowest layer, and means over heads by layer."""
+    """Draws for each model and side: weights of the lowest layer, means by layer, strongest edges of the lowest."""
     groups = group_panels([row for row in rows if row.distance_tokens < REACH])  # REACH stands for all beyond
-    with open_panels(path, 8.2, 0.4 + 2.4 * len(groups), len(groups), 2, sharey="row") as (_, panels):
-        for (left, right), (name, own) in zip(panels, groups, strict=True):
+    with open_panels(path, 11.4, 0.4 + 2.4 * len(groups), len(groups), 3, sharey="row") as (_, panels):
+        for (left, middle, right), (name, own) in zip(panels, groups, strict=True):
             layers = sorted(group(own, "layer").items())
-            curves = {
-                layer: [[row.share for row in head] for head in group(found, "head").values()]
-                for layer, found in layers
-            }
-            means = {
-                layer: [sum(shares) / len(heads) for shares in zip_longest(*heads, fillvalue=0.0)]
-                for layer, heads in curves.items()
-            }
-            lowest = layers[0][0]
+            means = {layer: _average(_curves(found, "share")) for layer, found in layers}
+            lowest, found = layers[0]
             shown = max(_count_shown(curve) for curve in means.values())
-            for i, curve in enumerate(curves[lowest]):
-                left.plot(curve[:shown], color=COLORS[0], lw=0.8, alpha=0.6, label="a head" if i == 0 else None)
-            left.plot(means[lowest][:shown], color=COLORS[1], lw=2.2, label="mean of heads")
+            for axes, column in ((left, "share"), (right, "strongest_share")):
+                curves = _curves(found, column)
+                for i, curve in enumerate(curves):
+                    axes.plot(curve[:shown], color=COLORS[0], lw=0.8, alpha=0.6, label="a head" if i == 0 else None)
+                axes.plot(_average(curves)[:shown], color=COLORS[1], lw=2.2, label="mean of heads")
             left.legend(frameon=False)
             for i, (layer, curve) in enumerate(means.items()):
-                right.plot(curve[:shown], color=shade(i, len(layers)), lw=1.6, label=f"{layer}")
-            right.legend(
-                title="layer", loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, ncols=1 + len(layers) // 9
-            )
-            label(left, f"{name}\nheads of layer {lowest}", y="share of weight (0 to 1)")
-            label(right, f"{name}\nmean over heads")
+                middle.plot(curve[:shown], color=shade(i, len(layers)), lw=1.6, label=f"{layer}")
+            middle.legend(title="layer", frameon=False, fontsize=7, ncols=1 + len(layers) // 7)
+            label(left, f"{name}\nheads of layer {lowest}", y="share (0 to 1)")
+            label(middle, f"{name}\nmean over heads")
+            label(right, f"{name}\nstrongest edges, layer {lowest}")
             left.set_ylim(bottom=0)
-            for axes in (left, right):
-                label(axes, x="distance of the key (tokens)", grid="y", counts="x")
+            for axes, what in ((left, "weight"), (middle, "weight"), (right, "words")):
+                label(axes, x=f"distance of the key (tokens), share of {what}", grid="y", counts="x")
+
+
+def _curves(rows: Sequence[DistanceRow], column: str) -> list[list[float]]:
+    """A column by distance, for each head."""
+    return [[getattr(row, column) for row in head] for head in group(rows, "head").values()]
+
+
+def _average(curves: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(shares) / len(curves) for shares in zip_longest(*curves, fillvalue=0.0)]
 
 
 def _count_shown(curve: Sequence[float]) -> int:

@@ -164,22 +164,23 @@ def test_mean_distances_are_drawn_as_a_table_of_layers_and_heads(tmp_path, drawn
 def test_distributions_are_drawn_for_heads_and_layers_without_what_is_far_away(tmp_path, drawn):
     shares = {(1, 0): [0.6, 0.4], (1, 1): [0.2, 0.3], (2, 0): [1.0, 0.0], (2, 1): [0.5, 0.5]}
     rows = [
-        DistanceRow("A", "encoder", *key, d, share, 0.0)
+        DistanceRow("A", "encoder", *key, d, share, share / 2)
         for key, found in shares.items()
         for d, share in enumerate(found)
     ]
     rows += [DistanceRow("A", "encoder", 1, 1, REACH, 0.5, 0.5)]
     head_tables.draw_distances(rows, tmp_path / "a.svg")
-    left, right = drawn[0].axes
-    assert [list(line.get_ydata()) for line in left.lines] == [
-        pytest.approx([0.6, 0.4]), pytest.approx([0.2, 0.3]), pytest.approx([0.4, 0.35])
-    ]  # fmt: skip
+    left, middle, right = drawn[0].axes
+    for axes, part in ((left, 1), (right, 0.5)):
+        assert [list(line.get_ydata()) for line in axes.lines] == [
+            pytest.approx([part * share for share in curve]) for curve in ([0.6, 0.4], [0.2, 0.3], [0.4, 0.35])
+        ]
     assert legend_of(left) == ["a head", "mean of heads"]
-    assert lines_of(right)["1"] == ([0, 1], pytest.approx([0.4, 0.35]))
-    assert lines_of(right)["2"] == ([0, 1], pytest.approx([0.75, 0.25]))
-    assert right.get_title() == "encoder\nmean over heads"
-    assert left.get_ylabel() == "share of weight (0 to 1)"
-    assert {left.get_xlabel(), right.get_xlabel()} == {"distance of the key (tokens)"}
+    assert lines_of(middle)["1"] == ([0, 1], pytest.approx([0.4, 0.35]))
+    assert lines_of(middle)["2"] == ([0, 1], pytest.approx([0.75, 0.25]))
+    assert middle.get_title() == "encoder\nmean over heads"
+    assert left.get_ylabel() == "share (0 to 1)"
+    assert [axes.get_xlabel().rpartition(" ")[2] for axes in (left, middle, right)] == ["weight", "weight", "words"]
 
 
 def test_sharpness_is_drawn_as_means_over_layers_for_both_models(tmp_path, drawn):
