@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from muse_plugin.modules.attends import CROSS, SELF, AttentionWeights, HeadSource, weigh_windows
 from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import Branch, LayerContext, Projection, check_heads, merge_heads, split_heads
+from muse_plugin.modules.linear import Linear
 from muse_plugin.modules.padding_mask import Padding
 from muse_plugin.ops.dropout import dropout as drop
 from muse_plugin.ops.eager_cpu import runs_eagerly_on_cpu
-from muse_plugin.ops.linear import linear
 from muse_plugin.ops.softmax import SIMD_WIDTH, softmax
 from muse_plugin.ops.window_attention import Windows, window_attention
 
@@ -246,7 +246,7 @@ class CrossAttention(Branch):
         self.dropout = dropout
         self.output_size = embed_dim
         self.projections = (Projection("encoder_query", embed_dim),)
-        self.key_value_proj = nn.Linear(encoder_dim, 2 * embed_dim)
+        self.key_value_proj = Linear(encoder_dim, 2 * embed_dim)
         bound = 1.0 / math.sqrt(encoder_dim)
         nn.init.uniform_(self.key_value_proj.weight, -bound, bound)
         nn.init.zeros_(self.key_value_proj.bias)
@@ -301,8 +301,7 @@ class CrossAttention(Branch):
             return cache.encoder_key_value
         if context.encoder_out is None:
             raise ValueError("cross_attention needs encoder_out, but got None; drop the branch or pass encoder states.")
-        both = linear(context.encoder_out, self.key_value_proj.weight, self.key_value_proj.bias)
-        key, value = both.transpose(0, 1).chunk(2, dim=-1)
+        key, value = self.key_value_proj(context.encoder_out).transpose(0, 1).chunk(2, dim=-1)
         if cache is not None:
             cache.encoder_key_value = key, value
         return key, value

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from muse_plugin.modules.attends import SELF, AttentionWeights, HeadSource
 from muse_plugin.modules.attention import attend, padding_bias, weigh
 from muse_plugin.modules.branch import check_heads, merge_heads, split_heads
+from muse_plugin.modules.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -72,11 +73,11 @@ class BertLayer(nn.Module):
         self.num_heads = sizes.num_attention_heads
         self.activation = ACTIVATIONS[sizes.hidden_act]
         self.attention_dropout = sizes.attention_probs_dropout_prob
-        self.in_proj = nn.Linear(width, 3 * width)  # rows: queries, keys, values
-        self.out_proj = nn.Linear(width, width)
+        self.in_proj = Linear(width, 3 * width)  # rows: queries, keys, values
+        self.out_proj = Linear(width, width)
         self.attention_norm = nn.LayerNorm(width, eps=sizes.layer_norm_eps)
-        self.fc1 = nn.Linear(width, sizes.intermediate_size)
-        self.fc2 = nn.Linear(sizes.intermediate_size, width)
+        self.fc1 = Linear(width, sizes.intermediate_size)
+        self.fc2 = Linear(sizes.intermediate_size, width)
         self.output_norm = nn.LayerNorm(width, eps=sizes.layer_norm_eps)
         self.dropout = nn.Dropout(sizes.hidden_dropout_prob)
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from muse_plugin.modules.linear import Linear
 from muse_plugin.ops.dropout import dropout
 
 SIDES = ("forward", "backward")
@@ -62,11 +63,11 @@ class DirectionalAttention(nn.Module):
         self.bound = bound
         self.dropout = dropout
         self.weights_at_once = weights_at_once
-        self.input_proj = nn.Linear(input_size, embed_dim)
-        self.key_proj = nn.Linear(embed_dim, embed_dim, bias=False)
-        self.query_proj = nn.Linear(embed_dim, embed_dim)
-        self.state_gate = nn.Linear(embed_dim, embed_dim)
-        self.context_gate = nn.Linear(embed_dim, embed_dim)
+        self.input_proj = Linear(input_size, embed_dim)
+        self.key_proj = Linear(embed_dim, embed_dim, bias=False)
+        self.query_proj = Linear(embed_dim, embed_dim)
+        self.state_gate = Linear(embed_dim, embed_dim)
+        self.context_gate = Linear(embed_dim, embed_dim)
         self.gate_bias = nn.Parameter(torch.zeros(embed_dim))
         for module in (self.input_proj, self.key_proj, self.query_proj, self.state_gate, self.context_gate):
             nn.init.xavier_normal_(module.weight)

@@ -15,6 +15,7 @@ from muse_plugin.modules.attends import AttentionWeights, HeadSource, weigh_wind
 from muse_plugin.modules.attention_bias import AttentionBias, Direction, DistancePenalty, SummedBias
 from muse_plugin.modules.branch import check_heads, merge_heads
 from muse_plugin.modules.fusion_gate import FusionGate
+from muse_plugin.modules.linear import Linear
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.window_attention import Windows, window_attention
 
@@ -48,8 +49,8 @@ class MaskedAttention(nn.Module):
         if alpha != 0:
             biases.append(DistancePenalty([alpha] * num_heads))
         self.bias = SummedBias(biases)
-        self.in_proj = nn.Linear(embed_dim, 3 * embed_dim, bias=False)  # rows of queries, of keys, of values
-        self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.in_proj = Linear(embed_dim, 3 * embed_dim, bias=False)  # rows of queries, of keys, of values
+        self.out_proj = Linear(embed_dim, embed_dim)
         head_dim = embed_dim // num_heads
         self.in_norms = nn.ModuleList(nn.LayerNorm(head_dim) for _ in range(3)) if norms else None
         self.out_norm = nn.LayerNorm(embed_dim) if norms else None
@@ -148,7 +149,7 @@ class DistanceAttentionBlock(nn.Module):
         self.attention = MaskedAttention(embed_dim, num_heads, direction, alpha, norms)
         self.gate = FusionGate(embed_dim, dropout, norms)
         self.gate_norm = nn.LayerNorm(embed_dim) if block_norms else nn.Identity()
-        self.ffn = nn.Sequential(nn.Linear(embed_dim, ffn_embed_dim), nn.ReLU(), nn.Linear(ffn_embed_dim, embed_dim))
+        self.ffn = nn.Sequential(Linear(embed_dim, ffn_embed_dim), nn.ReLU(), Linear(ffn_embed_dim, embed_dim))
         self.output_norm = nn.LayerNorm(embed_dim) if block_norms else nn.Identity()
 
     def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:

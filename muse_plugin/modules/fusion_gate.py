@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from muse_plugin.modules.linear import Linear
 from muse_plugin.ops.dropout import dropout
 
 
@@ -25,8 +26,8 @@ class FusionGate(nn.Module):
     def __init__(self, embed_dim: int, dropout: float = 0.0, norms: bool = True) -> None:
         super().__init__()
         self.dropout = dropout
-        self.source_proj = nn.Linear(embed_dim, embed_dim, bias=False)
-        self.context_proj = nn.Linear(embed_dim, embed_dim, bias=False)
+        self.source_proj = Linear(embed_dim, embed_dim, bias=False)
+        self.context_proj = Linear(embed_dim, embed_dim, bias=False)
         self.bias = nn.Parameter(torch.zeros(embed_dim))
         self.source_norm = nn.LayerNorm(embed_dim) if norms else None
         self.context_norm = nn.LayerNorm(embed_dim) if norms else None

@@ -16,6 +16,7 @@ from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.attention_bias import AttentionBias
 from muse_plugin.modules.branch import Branch, LayerContext
 from muse_plugin.modules.gated_conv import DynamicConv
+from muse_plugin.modules.linear import Linear
 
 
 class LongShortRange(Branch):
@@ -79,7 +80,7 @@ class LongShortRange(Branch):
 
 def _make_linear(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer with the bounds of the parallel layer's input projection and zero bias."""
-    linear = nn.Linear(inputs, outputs)
+    linear = Linear(inputs, outputs)
     bound = 1.0 / math.sqrt(inputs)
     nn.init.uniform_(linear.weight, -bound, bound)
     nn.init.zeros_(linear.bias)

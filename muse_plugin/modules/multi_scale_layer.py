@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from muse_plugin.modules.attends import SELF, AttentionWeights, HeadSource, weigh_windows
 from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import merge_heads, split_heads
+from muse_plugin.modules.linear import Linear
 from muse_plugin.ops.dropout import dropout
+from muse_plugin.ops.linear import linear
 from muse_plugin.ops.window_attention import window_attention
 
 
@@ -66,8 +68,8 @@ class MultiScaleLayer(nn.Module):
         self.identity_heads = count_identity_heads(windows, num_heads)
         width = num_heads * head_dim
         # Rows: queries and keys of the identity heads, queries of the others, keys of the others, values.
-        self.in_proj = nn.Linear(embed_dim, 3 * width)
-        self.out_proj = nn.Linear(width, embed_dim)
+        self.in_proj = Linear(embed_dim, 3 * width)
+        self.out_proj = Linear(width, embed_dim)
         self.layer_norm = nn.LayerNorm(embed_dim)
 
     def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -98,7 +100,8 @@ class MultiScaleLayer(nn.Module):
         """Queries, keys and values of states (B, T, C), each (B, H, T, D); identity heads have values only."""
         seeing = (self.num_heads - self.identity_heads) * self.head_dim
         unread = 2 * self.identity_heads * self.head_dim
-        projected = F.linear(x, self.in_proj.weight[unread:], self.in_proj.bias[unread:])
+        apply = linear if self.training else F.linear
+        projected = apply(x, self.in_proj.weight[unread:], self.in_proj.bias[unread:])
         query, key, value = torch.split(projected, [seeing, seeing, self.num_heads * self.head_dim], dim=-1)
         if self.query_gain != 1.0:
             query = query * self.query_gain

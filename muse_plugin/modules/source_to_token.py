@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from muse_plugin.modules.linear import Linear
+
 
 class SourceToToken(nn.Module):
     """sum_t P_t * u_t with P = softmax over words, for each channel on its own, of ELU(u W_1 + b_1) W_2 + b_2.
@@ -24,8 +26,8 @@ class SourceToToken(nn.Module):
     def __init__(self, embed_dim: int, norms: bool = False) -> None:
         super().__init__()
         self.output_size = embed_dim
-        self.hidden = nn.Linear(embed_dim, embed_dim)
-        self.scores = nn.Linear(embed_dim, embed_dim)
+        self.hidden = Linear(embed_dim, embed_dim)
+        self.scores = Linear(embed_dim, embed_dim)
         self.hidden_norm = nn.LayerNorm(embed_dim) if norms else None
         self.scores_norm = nn.LayerNorm(embed_dim) if norms else None
 

@@ -1,4 +1,4 @@
-"""Products of a training step by oneDNN, on a CPU where PyTorch's own library is at half speed.
+"""Products of a training step by oneDNN, on an AMD CPU, where PyTorch's own library is at half speed.
 
 PyTorch multiplies float32 matrices by MKL, which leaves AVX-512 alone on processors that are not Intel's: 110 GFLOP/s
 in place of oneDNN's 250 on a core of Zen 5 (torch 2.13). oneDNN compiles a kernel for every new shape, about 1 ms,
@@ -87,7 +87,7 @@ def _prefers_onednn(x: Tensor, weight: Tensor) -> bool:
 
 @functools.cache
 def is_onednn_faster() -> bool:
-    """Whether this is a CPU with AVX-512 that is not Intel's, and PyTorch has oneDNN."""
+    """Whether this is an AMD CPU with AVX-512, and PyTorch has oneDNN."""
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if not has_onednn or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from muse_plugin.modules.linear import Linear
 from muse_plugin.ops import linear as module
 from muse_plugin.ops.linear import linear, weight_gradient
 
@@ -85,3 +86,12 @@ def test_a_training_step_multiplies_by_onednn(onednn):
     eps = 0.1 / 29
     nll = -log_probs.gather(1, target[:, None]).sum()
     torch.testing.assert_close(loss, (1 - 0.1 - eps) * nll - eps * log_probs.sum())
+
+
+def test_layers_multiply_by_onednn_in_training_alone(onednn):
+    layer = Linear(8, 5)
+    x = torch.randn(32, 8)
+    trained = layer(x)
+    assert len(onednn) == 2
+    torch.testing.assert_close(layer.eval()(x), trained)
+    assert len(onednn) == 2
