@@ -33,10 +33,8 @@ from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
 
 BEAMS = (5, 1)
-HAS_CTRANSLATE2, HAS_ONNXRUNTIME = (
-    all(importlib.util.find_spec(package) is not None for package in packages)
-    for packages in (["ctranslate2"], ["onnx", "onnxruntime"])
-)
+HAS_CTRANSLATE2 = importlib.util.find_spec("ctranslate2") is not None
+HAS_ONNXRUNTIME = None not in map(importlib.util.find_spec, ("onnx", "onnxruntime"))
 MAX_LENGTH = (1.5, 30)  # times the tokens of the source, and so many more
 # Tokens of a batch of sentences, to those of their translations.
 Search = Callable[[Sequence[Sequence[str]]], list[list[str]]]

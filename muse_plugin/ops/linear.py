@@ -48,9 +48,18 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     Returns:
         Tensor of shape (out, in), in memory as its transpose where that saves oneDNN a copy of the larger matrix.
     """
-    if grad.shape[1] > x.shape[1]:
+    if grad.shape[1] > x.shape[1] and _prefers_onednn(x.t(), grad.t()):
         return linear(x.t(), grad.t()).t()
     return linear(grad.t(), x.t())
+
+
+def add_weight_gradient(total: Tensor | None, grad: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Adds ``weight_gradient`` to a total of ``dtype``, in place; None is zero. Only oneDNN needs memory for a part."""
+    if total is None:
+        return weight_gradient(grad, x).to(dtype)
+    if grad.dtype == dtype and not _prefers_onednn(grad.t(), x.t()):
+        return total.addmm_(grad.t(), x)
+    return total.add_(weight_gradient(grad, x))
 
 
 class _Linear(torch.autograd.Function):

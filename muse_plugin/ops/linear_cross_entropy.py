@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from muse_plugin.ops.linear import linear, weight_gradient
+from muse_plugin.ops.linear import add_weight_gradient, linear
 
 # Scores held at a time. On the CPU they should stay near its cores: 8 MiB was fastest of 2 to 32 for 6,632 and 9,712
 # words; below 128 rows, adding to the weight's gradient costs more than it saves. A GPU wants products that fill it.
@@ -148,8 +148,7 @@ def _forward(
         if grad_features is not None:
             grad_features[start : start + chunk_size] = linear(product, matrix.t())
         if needs[1]:
-            part = weight_gradient(product, rows).to(full)
-            grad_weight = part if grad_weight is None else grad_weight.add_(part)
+            grad_weight = add_weight_gradient(grad_weight, product, rows, full)
         if grad_bias is not None:
             grad_bias += grad.sum(0)
     loss = (1.0 - smoothing - spread) * nll
