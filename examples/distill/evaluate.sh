@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Averages the last 10 epochs of a student (train.sh); then scores and times the teacher and all students that were evaluated so far.
+# Averages the last 10 checkpoints of a student (train.sh); then scores and times the teacher and all students that were evaluated so far.
 #
 #   LAYERS=12-1 bash examples/distill/evaluate.sh      the same settings as for train.sh
 #
@@ -15,7 +15,7 @@ set -euo pipefail
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" update "$averaged"
 step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$teacher_data" "$data/bin" "$source" "$target"
 
 systems=("teacher=$teacher_run/model")

@@ -62,16 +62,18 @@ def load_systems(name: str, folder: Path) -> Iterator[tuple[System, Search]]:
         state["cfg"]["task"].source_lang, state["cfg"]["task"].target_lang = pipeline.source_lang, pipeline.target_lang
         model, task = build_model(checkpoint, state, settings, folder)
         model.eval()
-        is_ours = isinstance(model, MuseModel)
-        sides = [(pipeline.source_lang, task.source_dictionary), (pipeline.target_lang, task.target_dictionary)]
-        if not is_ours and HAS_CTRANSLATE2 and backend == "torch":
-            for beam, search in zip(BEAMS, _load_ctranslate2(model, sides, form == "int8"), strict=True):
-                yield System(name, f"CTranslate2, {form}", beam), search
-        if is_ours or (form, backend) == ("float32", "torch"):
-            model.make_generation_fast_(beamable_mm_beam_size=max(BEAMS), need_attn=False)  # type: ignore[operator]
-            for beam in BEAMS:
-                label = form if backend == "torch" else f"{backend}, {form}"
-                yield System(name, label, beam), _make_search(model, task, beam)
+        has_forms = isinstance(model, MuseModel)
+        if not has_forms and HAS_CTRANSLATE2:
+            sides = [(pipeline.source_lang, task.source_dictionary), (pipeline.target_lang, task.target_dictionary)]
+            for precision in ("float32", "int8"):
+                for beam, search in zip(BEAMS, _load_ctranslate2(model, sides, precision == "int8"), strict=True):
+                    yield System(name, f"CTranslate2, {precision}", beam), search
+        model.make_generation_fast_(beamable_mm_beam_size=max(BEAMS), need_attn=False)  # type: ignore[operator]
+        for beam in BEAMS:
+            label = form if backend == "torch" else f"{backend}, {form}"
+            yield System(name, label, beam), _make_search(model, task, beam)
+        if not has_forms:
+            return
 
 
 def _make_search(model: torch.nn.Module, task: Any, beam: int) -> Search:

@@ -24,6 +24,7 @@ case "$profile" in
   trial) tokens=400 updates=4 width=32 schedule=(--lr 0.002 --lr-scheduler inverse_sqrt --warmup-updates 2) ;;
 esac
 updates=${UPDATES:-$updates}
+every=$(((updates + 49) / 50)) # the last 10 checkpoints are of the last fifth of the training, however long an epoch is
 plan_batches "$tokens" "$tokens"
 keep_settings "$run" "model=$model" "layers=$layers" "width=$width" "${data_settings[@]}" "profile=$profile" "updates=$updates" \
   "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
@@ -36,6 +37,5 @@ for side in encoder decoder; do
 done
 # A teacher's sentences are easier than people's: less dropout.
 flags+=(--dropout 0.1 "${criterion[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates"
-  --keep-last-epochs "$keep")
-if [[ "$trial" == 1 ]]; then flags+=(--save-interval-updates 2); fi
+  --save-interval-updates "$every" --keep-interval-updates "$keep" --no-epoch-checkpoints)
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -3,7 +3,7 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-start_recipe tatoeba_de_en
+start_recipe tatoeba_de_en 'muse muse_simple transformer' 'PROFILE=published|cpu'
 
 data=$work_dir/data
 bin=$data/bin

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Averages the last 10 epochs of a training (train.sh), translates the test set (beam 5), scores it, case kept.
+# Averages the last 10 epochs of a training (train.sh; PROFILE=cpu: the last 10 checkpoints, of every 100th update), translates
+# the test set (beam 5), scores it, case kept.
 #
 #   MODEL=muse bash examples/tatoeba_de_en/evaluate.sh      the same settings as for train.sh
 #
@@ -13,7 +14,8 @@ set -euo pipefail
 find_devices
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
+kind=$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo update; else echo epoch; fi)
+step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" "$kind" "$averaged"
 step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" de en
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --batch-size 128 "$@"

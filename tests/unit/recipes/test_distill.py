@@ -38,6 +38,7 @@ def test_students_have_the_layers_of_their_name(tmp_path, model, layers):
     assert (args.encoder_ffn_embed_dim, args.decoder_ffn_embed_dim) == (256, 256)
     assert args.max_update == 20000
     assert args.label_smoothing == 0.1
+    assert (args.save_interval_updates, args.keep_interval_updates, args.no_epoch_checkpoints) == (400, 10, True)
     assert args.share_all_embeddings
 
 

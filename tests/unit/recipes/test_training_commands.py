@@ -77,6 +77,18 @@ def test_more_checkpoints_stay_on_request(tmp_path, recipe):
     assert read_settings(tmp_path / "more", recipe, KEEP="30", AVERAGED="25").keep_last_epochs == 30
 
 
+def test_tatoeba_on_a_cpu_keeps_checkpoints_of_updates(tmp_path):
+    args = read_settings(tmp_path / "cpu", "tatoeba_de_en", PROFILE="cpu", UPDATES="1000")
+    assert (args.max_tokens, args.max_update, args.dropout) == (1024, 1000, 0.1)
+    assert (args.encoder_embed_dim, args.no_epoch_checkpoints) == (256, True)
+    assert (args.save_interval_updates, args.keep_interval_updates) == (100, 10)
+    rate = make_rates(args)
+    assert [rate(n) for n in (300, 650, 1000)] == pytest.approx([0.002, 0.001, 0], abs=1e-5)
+    published = read_settings(tmp_path / "published", "tatoeba_de_en")
+    assert (published.max_tokens, published.max_update, published.dropout) == (4096, 20000, 0.2)
+    assert (published.lr_scheduler, published.no_epoch_checkpoints) == ("inverse_sqrt", False)
+
+
 def test_arguments_come_last_and_win(tmp_path):
     args = read_settings(tmp_path, "iwslt14_de_en", "--dropout", "0.25", "--max-epoch", "3")
     assert (args.dropout, args.max_epoch) == (0.25, 3)
