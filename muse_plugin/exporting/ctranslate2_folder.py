@@ -93,20 +93,31 @@ def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: P
 
 def check_model(model: Any) -> None:
     """Raises NotImplementedError, with the way out, unless a model is a plain Transformer."""
-    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
-    fault = ""
-    if isinstance(encoder, MuseEncoder) and isinstance(decoder, MuseDecoder):
-        is_plain = all(_is_plain(layer, _ENCODER_STAGES) for layer in encoder.layers)
-        is_plain = is_plain and all(_is_plain(layer, _DECODER_STAGES) for layer in decoder.layers)
-        fault = "" if is_plain else "has parallel branches, convolutions or limited attention"
-    elif not isinstance(encoder, TransformerEncoderBase) or not isinstance(decoder, TransformerDecoderBase):
-        fault = f"is a {type(model).__name__}"
-    elif decoder.adaptive_softmax is not None:
-        fault = "has an adaptive softmax"
+    fault = _find_fault(model)
     if fault:
         raise NotImplementedError(
             f"CTranslate2 takes plain Transformers (transformer, plain_transformer), but this one {fault}; {_WAY_OUT}."
         )
+
+
+def _find_fault(model: Any) -> str:
+    """What CTranslate2 cannot express, the rest of a sentence; empty if there is nothing."""
+    encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
+    if not (
+        isinstance(encoder, (MuseEncoder, TransformerEncoderBase))
+        and isinstance(decoder, (MuseDecoder, TransformerDecoderBase))
+    ):
+        return f"is a {type(model).__name__}"
+    if decoder.adaptive_softmax is not None:
+        return "has an adaptive softmax"
+    for side, wanted in ((encoder, _ENCODER_STAGES), (decoder, _DECODER_STAGES)):
+        is_ours = isinstance(side, (MuseEncoder, MuseDecoder))
+        if is_ours and not all(_is_plain(layer, wanted) for layer in side.layers):
+            return "has parallel branches, convolutions or limited attention"
+        # The converter knows this one flag for both sides.
+        if (side.embed_positions is None) != bool(encoder.cfg.no_token_positional_embeddings):
+            return "has positions on one side alone"
+    return ""
 
 
 def _is_plain(layer: Any, wanted: list[list[str]]) -> bool:

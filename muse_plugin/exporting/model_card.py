@@ -65,7 +65,7 @@ def _get(settings: Any, name: str) -> Any:
 
 
 def find_scores(checkpoint: Path) -> dict[str, list[tuple[str, float, str]]]:
-    """Scores that ``muse-plugin evaluate --json`` has left next to a checkpoint or in a folder ``results`` near it.
+    """Scores that ``muse-plugin evaluate --output`` has left next to a checkpoint or in a folder ``results`` near it.
 
     Returns:
         For each file its (score, value, signature); files of another kind are passed over.

@@ -36,6 +36,9 @@ def test_parameters_under_the_names_of_fairseq_give_the_same_scores(flags):
         ("muse_simple", {}),
         ("plain_transformer", {"encoder_attention_bias": "distance"}),
         ("plain_transformer", {"decoder_ffn_projection": "shared"}),
+        ("plain_transformer", {"encoder_positions": "none"}),
+        ("plain_transformer", {"encoder_attention_bias": "distance", "decoder_layer_type": "fairseq"}),
+        ("plain_transformer", {"adaptive_softmax_cutoff": "5,8"}),
     ],
 )
 def test_what_ctranslate2_cannot_express_is_refused(model, flags):
