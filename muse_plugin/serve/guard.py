@@ -5,6 +5,7 @@ origin; if the site points a name of its own at this machine, they name that as 
 """
 
 import ipaddress
+import json
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -100,9 +101,18 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (is_address(host) and ipaddress.ip_address(host.strip("[]")).is_loopback)
 
 
+class _AsciiJSONResponse(JSONResponse):
+    """JSON that can say half a character, a lone surrogate in a request that is refused."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content).encode("ascii")
+
+
 def answer_error(error: RequestError, key: str = "error") -> JSONResponse:
     """The answer to a request that is refused: its sentence under ``key``."""
-    return JSONResponse({key: str(error)}, error.status, {n.replace("_", "-"): v for n, v in error.headers.items()})
+    return _AsciiJSONResponse(
+        {key: str(error)}, error.status, {n.replace("_", "-"): v for n, v in error.headers.items()}
+    )
 
 
 def answer_any_error(request: Any, error: Exception) -> JSONResponse:

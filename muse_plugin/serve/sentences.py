@@ -2,7 +2,7 @@
 
 import re
 
-_BREAKS = re.compile(r"(\s*\n\s*)")
+_BREAKS = re.compile(r"((?<!\s)\s*\n\s*)")
 _ENDS = re.compile(r"(?<=[.!?…。！？])(?P<closing>[\"'”’»)\]]*)(?P<space>\s+)(?=\S)")
 # A full stop after a single letter or a number ends no sentence: "z. B. Wasser", "am 3. Mai".
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:\w|\d+)\.$")
@@ -26,11 +26,12 @@ def divide_text(text: str, within_lines: bool = True) -> list[str]:
         if place % 2:
             divided.append(part)
             continue
-        start = 0
+        start = seen = 0  # of the sentence; of what the last end left to look at
         for found in _ENDS.finditer(part):
             following = part[found.end()]
-            if not following.islower() and not _ABBREVIATED.search(part[start : found.end("closing")]):
+            if not following.islower() and not _ABBREVIATED.search(part[seen : found.end("closing")]):
                 divided += [part[start : found.end("closing")], found["space"]]
                 start = found.end()
+            seen = found.end()
         divided.append(part[start:])
     return divided

@@ -116,7 +116,8 @@ class TranslationRoutes:
         return await read_fields(request, _BYTES_PER_CHARACTER * self.limits.characters + _OTHER_BYTES)
 
     def _check_key(self, given: str) -> None:
-        if self.api_key is not None and not hmac.compare_digest(given.encode(), self.api_key.encode()):
+        key = given.encode("utf-8", "surrogatepass")
+        if self.api_key is not None and not hmac.compare_digest(key, self.api_key.encode()):
             raise RequestError(HTTPStatus.FORBIDDEN, "a request must give the right API key; ask who runs the server.")
 
     def _check_language(self, name: str, given: Any, wanted: str, *others: str) -> None:

@@ -1,5 +1,7 @@
 """Texts are divided into sentences without the loss of a character."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,3 +36,11 @@ def test_the_parts_are_the_text(text, within_lines):
     assert "".join(parts) == text
     assert len(parts) % 2 == 1
     assert all(not part.strip() for part in parts[1::2])
+
+
+@pytest.mark.parametrize("text", ["a" + " " * 400_000 + "b", "A. " * 150_000 + "B"], ids=["spaces", "abbreviations"])
+def test_the_time_grows_with_the_length(text):
+    """In time quadratic in the length these would take minutes."""
+    started = time.monotonic()
+    assert divide_text(text) == [text]
+    assert time.monotonic() - started < 20

@@ -131,6 +131,7 @@ def test_a_long_text_is_streamed_by_sentence():
             413,
             "a request must have at most 1,000 characters, but this one has 1,",
         ),
+        ({"q": "a", "target": "\ud800"}, 400, "'target' must be en, but got \ud800; this model"),
         ({"q": "a\n" * 30, "target": "en"}, 413, "a request must have at most 20 sentences, but this one has 31;"),
     ],
 )
@@ -181,6 +182,7 @@ def test_a_key_is_asked_for():
         refused = {"error": "a request must give the right API key; ask who runs the server."}
         assert translate(server, q="a", target="en") == (403, refused)
         assert translate(server, q="a", target="en", api_key="wrong") == (403, refused)
+        assert translate(server, q="a", target="en", api_key="\ud800") == (403, refused)
         assert translate(server, q="a", target="en", api_key="Schlüssel")[0] == 200
         assert translate(server, "/v2/translate", text="a", target_lang="EN")[0] == 403
         fields = {"text": "a", "target_lang": "EN", "auth_key": "Schlüssel"}
