@@ -17,7 +17,7 @@ def build_folder(output: Path) -> Iterator[Path]:
     """Gives a new folder to fill, which takes the place of ``output`` when the block ends without an exception.
 
     When anything fails, it is removed, ``output`` is what it was, and folders made above it are gone. What killed
-    programs left of the same output is removed.
+    programs left of the same output is removed; an output that one of them had put aside comes back.
 
     Args:
         output: an existing folder, which is replaced, or a new one.
@@ -58,6 +58,17 @@ def _lock_folder(folder: Path) -> Optional[int]:
 
 
 def _remove_leftovers(output: Path) -> None:
+    for aside in output.parent.glob(f".{glob.escape(output.name)}.????????.old"):
+        with contextlib.suppress(OSError):
+            folder = aside.with_suffix(".tmp")
+            is_there = folder.exists()
+            lock = _lock_folder(folder) if is_there else None
+            if output.exists():
+                shutil.rmtree(aside, ignore_errors=True)
+            elif lock is not None or not is_there:  # nobody is about to put that folder in its place
+                aside.rename(output)
+            if lock is not None:
+                os.close(lock)
     for folder in output.parent.glob(f".{glob.escape(output.name)}.????????.tmp"):
         with contextlib.suppress(OSError):
             # An empty one may not be locked yet.

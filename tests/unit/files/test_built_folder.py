@@ -1,5 +1,8 @@
 """A folder appears whole or not at all."""
 
+import fcntl
+import os
+
 import pytest
 
 from muse_plugin.files.built_folder import build_folder
@@ -46,3 +49,39 @@ def test_an_earlier_folder_is_untouched_when_it_fails(earlier):
         raise ValueError("stop")
     assert sorted(path.name for path in earlier.iterdir()) == ["input0"]
     assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+
+
+def leave_aside(output):
+    """What a program leaves that is killed between the two renames: the output put aside, and the new folder."""
+    aside, made = (output.with_name(f".{output.name}.1234abcd.{kind}") for kind in ("old", "tmp"))
+    output.rename(aside)
+    made.mkdir()
+    (made / "new").write_text("x")
+
+
+def test_an_output_that_a_killed_program_put_aside_comes_back(earlier):
+    leave_aside(earlier)
+    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
+        raise ValueError("stop")
+    assert [path.name for path in earlier.iterdir()] == ["input0"]
+    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+
+
+def test_what_was_put_aside_is_removed_where_the_output_is_there(earlier):
+    leave_aside(earlier)
+    earlier.mkdir()
+    (earlier / "newest").write_text("x")
+    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
+        raise ValueError("stop")
+    assert [path.name for path in earlier.iterdir()] == ["newest"]
+    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+
+
+def test_another_program_that_puts_its_folder_in_place_is_left_alone(earlier):
+    leave_aside(earlier)
+    busy = os.open(earlier.with_name(".data.1234abcd.tmp"), os.O_RDONLY)
+    fcntl.flock(busy, fcntl.LOCK_EX)
+    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
+        raise ValueError("stop")
+    assert sorted(path.name for path in earlier.parent.iterdir()) == [".data.1234abcd.old", ".data.1234abcd.tmp"]
+    os.close(busy)
