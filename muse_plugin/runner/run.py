@@ -242,6 +242,7 @@ class Text:
         if len(self.pieces.cache) > 50_000:  # words
             self.pieces.cache.clear()
         cut = [self.pieces.segment_tokens([word[i : i + LONGEST_WORD]]) for i in range(0, len(word), LONGEST_WORD)]
+        cut = [p[:-1] + "@@ ".join(p[-1]).split() if p[1:] and p[-1] in SPECIAL_SYMBOLS else p for p in cut]
         return [piece + "@@" * (piece is part[-1] and part is not cut[-1]) for part in cut for piece in part]
 
     def join(self, tokens):

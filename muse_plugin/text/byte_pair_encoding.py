@@ -5,6 +5,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from muse_plugin.text import SPECIAL_SYMBOLS
+
 BPE_MARKER = "@@"
 CODES_NAME = "bpe.codes"
 _WORD_END = "</w>"  # how codes mark it
@@ -22,9 +24,6 @@ class BytePairEncoding:
         codes: content of a codes file, starting with its ``#version:`` line.
         where: what to call it in messages.
 
-    Attributes:
-        num_merges: number of merges.
-
     Raises:
         ImportError: if the package subword-nmt is missing.
         ValueError: if ``codes`` is not the content of a codes file.
@@ -33,18 +32,24 @@ class BytePairEncoding:
     def __init__(self, codes: str, where: str = "the given BPE codes") -> None:
         from subword_nmt.apply_bpe import BPE
 
-        self.num_merges = count_merges(codes, where)
+        count_merges(codes, where)
         self._bpe = BPE(io.StringIO(codes), separator=BPE_MARKER)
 
     def split(self, words: Iterable[str]) -> list[str]:
-        """Returns the sub-words of words; all but the last of a word end with ``@@``."""
+        """Returns the sub-words of words; all but the last of a word end with ``@@``.
+
+        None but a whole word reads as a special symbol of a dictionary.
+        """
         if len(self._bpe.cache) > _REMEMBERED_WORDS:
             self._bpe.cache.clear()
         pieces: list[str] = []
         for word in words:
             stretches = [word[i : i + _LONGEST_WORD] for i in range(0, len(word), _LONGEST_WORD)]
             for i, stretch in enumerate(stretches):
-                pieces.extend(self._bpe.segment_tokens([stretch]))
+                cut = self._bpe.segment_tokens([stretch])
+                if len(cut) > 1 and cut[-1] in SPECIAL_SYMBOLS:
+                    cut[-1:] = f"{BPE_MARKER} ".join(cut[-1]).split()
+                pieces.extend(cut)
                 if i + 1 < len(stretches):
                     pieces[-1] += BPE_MARKER
         return pieces

@@ -7,6 +7,8 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.tokenizer import tokenize_line
 from support.helpers import REPOSITORY
 
+from muse_plugin.text import SPECIAL_SYMBOLS
+from muse_plugin.text.byte_pair_encoding import BytePairEncoding
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import load_text_settings
 from muse_plugin.text.tokenizer import Tokenizer
@@ -187,3 +189,15 @@ def test_no_more_words_are_remembered_than_stated(monkeypatch):
     for i in range(500):
         assert encoding.split([f"low{i}"])[0] == "low@@"
         assert len(encoding._bpe.cache) <= 52
+
+
+@pytest.mark.parametrize("symbol", SPECIAL_SYMBOLS)
+def test_no_end_of_a_word_becomes_a_special_symbol(symbol, tmp_path):
+    """Codes that were learned on words which end with one would put it in the middle of a sentence."""
+    merged = [symbol[: i + 1] for i in range(len(symbol))]
+    merges = [f"{left} {right}" for left, right in zip(merged, symbol[1:-1], strict=False)]
+    codes = "\n".join(["#version: 0.2", *merges, f"{merged[-2]} ></w>", ""])
+    encoding = BytePairEncoding(codes)
+    spelled = [f"{character}@@" for character in symbol[:-1]] + [">"]
+    assert encoding.split([f"x{symbol}"]) == ["x@@", *spelled]
+    assert encoding.split([symbol]) == [symbol]  # the tokenizer escapes it
