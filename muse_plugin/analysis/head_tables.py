@@ -100,7 +100,8 @@ def read_tables(
             shares = torch.stack([found.offsets.shares(), found.offsets.strongest()], dim=-1)  # (H, offsets, 2)
             both = shares[:, reach:] + shares[:, : reach + 1].flip(1)
             both[:, 0] /= 2  # the middle was counted twice
-            longest = int(both[..., 0].amax(0).gt(0).nonzero().max())
+            # None where all sentences are of one word, and heads see what is before or after it.
+            longest = max((i for i, share in enumerate(both[..., 0].amax(0).tolist()) if share > 0), default=-1)
             for head, row in enumerate(both[:, : longest + 1].tolist()):
                 distances += [DistanceRow(*place, head, distance, *pair) for distance, pair in enumerate(row)]
         numbers = (part.tolist() for part in found.overall()[-3:])

@@ -222,7 +222,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     check_torch_file(path)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged or foreign file makes the reader stumble in many ways
+    except Exception as error:  # a damaged or foreign file may raise anything
         raise ValueError(_reason(path, start, error)) from error
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         found = f"a dict with {sorted(map(str, state))[:5]}" if isinstance(state, dict) else f"a {type(state).__name__}"

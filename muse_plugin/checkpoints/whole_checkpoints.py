@@ -66,7 +66,7 @@ def _read_num_updates(path: Path) -> Optional[int]:
         is_archive = zipfile.is_zipfile(path)  # others, of torch before 1.6, have to be read as a whole
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
         return int(state["optimizer_history"][-1]["num_updates"])
-    except Exception:  # a damaged file makes the reader stumble in many ways
+    except Exception:  # a damaged file may raise anything
         return None
 
 

@@ -44,7 +44,7 @@ BUFFER_SIZE = 2000  # lines read before the first is answered, unless the input 
 _SUSPICIOUS_SHARE = 0.5
 _ENOUGH_WORDS = 100
 # Words of a batch, padding included, however many sentences that is: lines of any length must not fill the memory.
-_BATCH_WORDS = 100_000
+BATCH_WORDS = 100_000
 
 
 class Answer(NamedTuple):
@@ -296,7 +296,7 @@ class Predictor:
             if texts:
                 items[position] = texts[0], [self.task.encode(words) for words in texts]
         lengths = {p: max(len(sentence.tokens) for sentence in texts) for p, (_, texts) in items.items()}
-        for batch in make_batches(lengths, _BATCH_WORDS, self.batch_size):
+        for batch in make_batches(lengths, BATCH_WORDS, self.batch_size):
             dataset = self.task.build_dataset_for_inference([items[p][1] for p in batch], [])
             sample = dataset.collater([dataset[i] for i in range(len(batch))])
             for position, answer in zip(batch, self._predict(sample, [items[p][0] for p in batch]), strict=True):
@@ -370,7 +370,7 @@ class Predictor:
         """
         dataset = self.task.load_dataset(split, max_words=self.max_words or sys.maxsize, long_texts=self.long_texts)
         answers = [Answer()] * len(dataset)
-        batches = make_batches(dict(enumerate(dataset.sizes.tolist())), max_sentences=self.batch_size)
+        batches = make_batches(dict(enumerate(dataset.sizes.tolist())), BATCH_WORDS, self.batch_size)
         for indices in tqdm(batches, unit=" batches", disable=None):
             items = [dataset[i] for i in indices]
             texts = [[self._spell(sentence.tokens) for sentence in item["texts"]] for item in items]

@@ -104,7 +104,7 @@ def explain(model: PairModel, texts: Sequence[str], line: int = 1) -> Explanatio
     if not isinstance(net, HeadWiseMatchBase) or net.classic:
         raise ValueError(
             "match explain shows heads that are compared, but this model compares none; train one with --arch "
-            "head_wise_match (or one of its kin) and without --match classic."
+            "head_wise_match (or one of the other head_wise_match_ presets) and without --match classic."
         )
     modules = find_attention(net.encoder)
     layers = [net.sources.index(level) for level in net.levels]

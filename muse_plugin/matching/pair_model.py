@@ -9,7 +9,7 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.inference.length_batches import make_batches
-from muse_plugin.inference.predict import Predictor, load_sentence_model
+from muse_plugin.inference.predict import BATCH_WORDS, Predictor, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
 from muse_plugin.matching.vector_cache import VectorCache
 from muse_plugin.models.sentence_model import SentenceModel
@@ -120,7 +120,7 @@ class PairModel:
         """
         vectors: list[Tensor] = [torch.empty(0)] * len(sentences)
         lengths = {number: len(words) for number, words in enumerate(sentences)}
-        for batch in make_batches(lengths, max_sentences=self.predictor.batch_size):
+        for batch in make_batches(lengths, BATCH_WORDS, self.predictor.batch_size):
             items = [[self.task.encode(sentences[number])] for number in batch]
             dataset = self.task.build_dataset_for_inference(items, [])
             sample = dataset.collater([dataset[i] for i in range(len(batch))])
@@ -170,10 +170,10 @@ class PairModel:
         """Which output pairs are ranked by.
 
         Args:
-            label: its name; None if it goes without saying.
+            label: its name; None if it need not be named.
 
         Raises:
-            ValueError: if there is none of that name, or it does not go without saying.
+            ValueError: if there is none of that name, or it has to be named.
         """
         kind = "numbers" if self.predicts_numbers else "labels"
         if label is not None:
@@ -186,7 +186,7 @@ class PairModel:
         if not self.predicts_numbers and len(self.outputs) == 2 and len(positive) == 1:
             return positive[0]
         raise ValueError(
-            f"pairs are ranked by one output, which goes without saying only for a single number or for two labels of "
+            f"pairs are ranked by one output, which need not be named only for a single number or for two labels of "
             f"which one is {', '.join(POSITIVE_LABELS[:-1])} or {POSITIVE_LABELS[-1]}, but this model has the {kind} "
             f"{', '.join(self.outputs)}; name one with --label."
         )

@@ -56,7 +56,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, in
             digest.update(chunk)
     count = 0
     tab = False
-    refuse = model.predictor.refuses(None)
+    refuse, split = model.predictor.refuses(None), model.predictor.tokenizer.split
     names: dict[str, int] = {}
     for sentence in iterate_sentences(source, with_ids, warns=True):
         count += 1
@@ -67,7 +67,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, in
             )
         if refuse:
             read_words(model, [sentence], counts=False)
-        elif not clean_line(sentence.text):
+        elif not (clean_line if sentence.text.isascii() else split)(sentence.text):  # word pieces know some signs only
             _refuse_blank(sentence)
         if "\t" in sentence.text and not (tab or with_ids):
             tab = True

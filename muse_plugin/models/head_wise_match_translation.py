@@ -109,7 +109,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"--translation-checkpoint must name a checkpoint, but there is no file {path}.")
     try:
         return checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    except Exception as error:  # a damaged or foreign file makes the reader stumble in many ways
+    except Exception as error:  # a damaged or foreign file may raise anything
         raise ValueError(
             f"--translation-checkpoint must name a checkpoint of fairseq, but reading {path} gave: "
             f"{' '.join(str(error).split())[:200]}."

@@ -42,7 +42,7 @@ def compile_for(name: str, device: str, compiler: str) -> Callable[..., Tensor]:
     """Compiles ``compute_layer`` for all layers of one name.
 
     Args:
-        name: layers of other makes have other names: torch limits recompilations per code object.
+        name: layers of other classes have other names: torch limits recompilations per code object.
         device: kind of device, such as "cpu".
         compiler: a back end of torch.compile.
 

@@ -17,6 +17,7 @@ from muse_plugin.ops.dropout import dropout
 SIDES = ("forward", "backward")
 # Weights of a block of queries: 64 MiB in float32; for the gradient, a few numbers are kept for each of them.
 _WEIGHTS_AT_ONCE = 1 << 24
+_HIGHEST_BOUND = 40  # the smallest weight is exp(-2 c), which must not be 0
 
 
 class DirectionalAttention(nn.Module):
@@ -33,12 +34,12 @@ class DirectionalAttention(nn.Module):
         input_size: width of what it reads.
         embed_dim: width C of h and of the result.
         direction: "forward" (earlier words) or "backward" (later words).
-        bound: c, which no logit exceeds.
+        bound: c in (0, 40], which no logit exceeds.
         dropout: probability in [0, 1) of dropping a channel of what W_1, W_2, W_f1 and W_f2 read, training only.
         weights_at_once: how many weights a block may have; a block has at least one query.
 
     Raises:
-        ValueError: if the direction is unknown, or ``bound`` or ``weights_at_once`` is not positive.
+        ValueError: if the direction is unknown, ``bound`` is outside (0, 40], or ``weights_at_once`` is not positive.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class DirectionalAttention(nn.Module):
         super().__init__()
         if direction not in SIDES:
             raise ValueError(f"a direction must be one of {', '.join(SIDES)}, but got {direction!r}.")
-        if not (bound > 0 and weights_at_once > 0):
+        if not (0 < bound <= _HIGHEST_BOUND and weights_at_once > 0):
             raise ValueError(
-                "directional attention needs a bound and a number of weights above 0, but got "
-                f"{bound:g} and {weights_at_once}."
+                f"directional attention needs a bound in (0, {_HIGHEST_BOUND}] and a number of weights above 0, but "
+                f"got {bound:g} and {weights_at_once}."
             )
         self.output_size = embed_dim
         self.direction = direction

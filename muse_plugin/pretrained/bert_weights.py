@@ -224,7 +224,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         reader = partial(torch.load, map_location="cpu", weights_only=True)
     try:
         state = reader(str(path))
-    except Exception as error:  # a damaged or foreign file makes the readers stumble in many ways
+    except Exception as error:  # a damaged or foreign file may raise anything
         raise ValueError(
             f"{path} must hold the parameters of a BERT, but reading it gave: {' '.join(str(error).split())[:200]}; it "
             "is cut short, damaged, or holds more than parameters: copy or download it again."

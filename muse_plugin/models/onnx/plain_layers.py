@@ -3,6 +3,7 @@
 Both compute the same (arXiv:1706.03762); in one form, what is written for one serves the other.
 """
 
+import copy
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def from_fairseq(layer: nn.Module) -> StagedLayer:
     stages.append(_fill("ffn", ffn, [own.fc1], own.fc2))
     for stage, norm in zip(stages, norms, strict=True):
         stage.normalize_before = own.normalize_before
-        stage.layer_norm = norm
+        stage.layer_norm = copy.deepcopy(norm)
     return StagedLayer(stages)
 
 

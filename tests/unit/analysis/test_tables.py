@@ -366,3 +366,14 @@ def test_a_network_without_distance_mask_has_alpha_zero():
     model = sentence_models.built("no_distance_mask")
     rows = directions.read_masks("M", directions.find_directions(model))
     assert {row.added_to_logit for row in rows} == {0.0, -math.inf}
+
+
+def test_sentences_of_one_word_have_no_distance_to_one_side():
+    model = sentence_models.built("distance_attention_network")
+    observer = AttentionObserver(find_sites(model))
+    read_corpus(
+        model, [sentence_models.make_input(sentence_models.make_sentences(1, 1))], [observer], sentence_models.PAD
+    )
+    heads, distances, _ = head_tables.read_tables("M", observer)
+    assert distances == []
+    assert all(math.isnan(row.mean_distance_tokens) for row in heads)

@@ -147,3 +147,12 @@ def test_an_addition_to_the_transformer_is_refused():
         make_graphs(build_of_fairseq(no_cross_attention=True, cross_self_attention=True))
     with pytest.raises(NotImplementedError, match="but of this model its layers have attn_ln, ffn_layernorm;"):
         make_graphs(build_of_fairseq(scale_attn=True, scale_fc=True))
+
+
+def test_the_model_stays_as_it_is():
+    net = build_of_fairseq().half()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    make_graphs(net)
+    for name, value in net.state_dict().items():
+        assert value.dtype == before[name].dtype, name
+        assert value.equal(before[name]), name

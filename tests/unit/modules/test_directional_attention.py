@@ -193,8 +193,15 @@ def test_raises_error_for_an_unknown_direction():
         DirectionalAttention(3, WIDTH, "both")
 
 
-@pytest.mark.parametrize(("bound", "weights"), [(0.0, 8), (math.nan, 8), (5.0, 0)])
-def test_raises_error_for_sizes_that_are_not_positive(bound, weights):
-    sentence = f"needs a bound and a number of weights above 0, but got {bound:g} and {weights}"
+@pytest.mark.parametrize(("bound", "weights"), [(0.0, 8), (41.0, 8), (math.nan, 8), (5.0, 0)])
+def test_raises_error_for_sizes_out_of_range(bound, weights):
+    sentence = f"needs a bound in \\(0, 40\\] and a number of weights above 0, but got {bound:g} and {weights}"
     with pytest.raises(ValueError, match=sentence):
         DirectionalAttention(3, WIDTH, "forward", bound, weights_at_once=weights)
+
+
+def test_the_widest_bound_stays_finite():
+    module = make("forward", bound=40.0).float()
+    torch.nn.init.constant_(module.query_proj.bias, -1e4)
+    x = torch.randn(2, 5, module.input_proj.in_features)
+    assert torch.isfinite(module(x, torch.zeros(2, 5, dtype=torch.bool))).all()
