@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from muse_plugin.contracts.flag import flag_name
 from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.expectation import judge
@@ -237,7 +238,7 @@ def _score_lengths(
     if sources is None:
         if asked := [flag for flag in _LENGTH_FLAGS if getattr(args, flag)]:
             raise ValueError(
-                f"{flag_checks.flag_name(asked[0])} needs source sentences, but there are none; give them by --sources."
+                f"{flag_name(asked[0])} needs source sentences, but there are none; give them by --sources."
             )
         return None
     if args.length_unit != "subword":

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from muse_plugin.contracts.flag import flag_name
 from muse_plugin.evaluation.comet_score import import_comet
 from muse_plugin.evaluation.expectation import check_interval
 from muse_plugin.evaluation.length_buckets import parse_bounds
@@ -111,11 +112,6 @@ def has_forms(args: argparse.Namespace) -> tuple[bool, bool]:
     """Returns whether there will be words, and whether there will be raw text; a language makes either of the other."""
     is_known = args.target_lang is not None
     return is_known or not args.detokenized, is_known or args.detokenized
-
-
-def flag_name(flag: str) -> str:
-    """Returns the name of a flag as people type it."""
-    return "--" + flag.replace("_", "-")
 
 
 def given_files(args: argparse.Namespace) -> list[Path]:

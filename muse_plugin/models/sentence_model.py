@@ -105,9 +105,7 @@ class SentenceModel(BaseFairseqModel):
             with naming("--crf"):
                 self.tag_scores = TagScores(width, outputs, cfg.crf, cfg.classifier_dropout)
             return
-        self.pooling = SentencePooling(
-            str(cfg.pooling), width, norms=str(cfg.projection_norms) == "all", settings=_head_settings(cfg)
-        )
+        self.pooling = SentencePooling(str(cfg.pooling), width, _pooling_settings(cfg))
         if self.pooling.needs_cls:
             self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
         self.classifier = build_classifier(
@@ -345,9 +343,10 @@ class SentenceModel(BaseFairseqModel):
         return self.pooling is not None and self.pooling.has_heads
 
 
-def _head_settings(cfg: Any) -> dict[str, dict[str, Any]]:
-    """Settings of the poolings with heads, see ``SentencePooling``."""
+def _pooling_settings(cfg: Any) -> dict[str, dict[str, Any]]:
+    """See ``SentencePooling``."""
     return {
+        "source_to_token": {"norms": str(cfg.projection_norms) == "all"},
         "low_rank_attention": {
             "num_heads": cfg.pooling_heads,
             "rank": cfg.pooling_rank,

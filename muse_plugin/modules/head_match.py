@@ -199,14 +199,14 @@ class HeadWiseMatch(nn.Module):
             )
         self.shape = levels, heads, head_dim
         self.match = Match(match, levels, head_dim, width, per_level)
-        self.hierarchy = hierarchy and levels > 1
+        has_levels = hierarchy and levels > 1
         # One layer is aggregated over its heads whatever the hierarchy: there is nothing else.
         joined = levels > 1 and not hierarchy
         steps, parts = (1, levels * heads) if joined else (levels, heads)
         self.head_aggregation = Aggregation(aggregation, steps, parts, self.match.output_size, width, per_level)
         self.joined = joined
-        self.level_linear = LevelLinear(levels, width, width, per_level) if self.hierarchy else None
-        self.level_aggregation = Aggregation(aggregation, 1, levels, width, width) if self.hierarchy else None
+        self.level_linear = LevelLinear(levels, width, width, per_level) if has_levels else None
+        self.level_aggregation = Aggregation(aggregation, 1, levels, width, width) if has_levels else None
         self.output = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
 

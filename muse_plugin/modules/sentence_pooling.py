@@ -81,7 +81,6 @@ class SentencePooling(nn.Module):
             "low_rank_attention" and "structured_attention" (several heads side by side, see ``LowRankAttention`` and
             ``StructuredAttention``).
         width: C of the states.
-        norms: have layer norms on the linear maps of source_to_token.
         settings: further arguments of the parts, by the name of the part.
 
     Attributes:
@@ -93,19 +92,12 @@ class SentencePooling(nn.Module):
         ValueError: if the kind is unknown, or its settings are wrong.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        width: int,
-        norms: bool = False,
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, kind: str, width: int, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         super().__init__()
         if kind not in _PARTS:
             raise ValueError(f"kind must be one of {', '.join(POOLINGS)}, but got {kind!r}.")
         self.kind = kind
-        settings = {"source_to_token": {"norms": norms}, **(settings or {})}
-        parts: list[Any] = [_BUILDERS[name](width, **settings.get(name, {})) for name in _PARTS[kind]]
+        parts: list[Any] = [_BUILDERS[name](width, **(settings or {}).get(name, {})) for name in _PARTS[kind]]
         self.parts = nn.ModuleList(parts)
         self.needs_cls = "cls" in _PARTS[kind]
         self.has_heads = any(isinstance(part, AttentionHeads) for part in parts)

@@ -15,7 +15,7 @@ from muse_plugin.text.lowered_words import written_form
 from muse_plugin.text.sentence_pieces import SPACE_MARK
 
 
-def split_characters(words: Iterable[str]) -> list[str]:
+def spell_characters(words: Iterable[str]) -> list[str]:
     """Spells words as they were written, with a token U+2581 between words; ``ab c`` gives ``a b U+2581 c``.
 
     A U+2581 within a word becomes ``_``.
@@ -93,7 +93,7 @@ class SplitFiles:
                 lists["label"] = sentence.labels
                 for key, file in files.items():
                     if key.startswith("characters"):
-                        tokens = split_characters(lists[f"input{key[-1]}"])
+                        tokens = spell_characters(lists[f"input{key[-1]}"])
                     else:
                         tokens = lists[key]
                     file.write(" ".join(tokens) + "\n")

@@ -5,8 +5,7 @@ Search is that of ``inference/translate.py``, with the same model and generator;
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from fairseq import utils
@@ -40,22 +39,6 @@ class Inspector:
         self._sites = [site for site in find_sites(self._model) if site.side == CROSS]
         rows = read_gates("", self._model)
         self._gates = {side: _group_gates([row for row in rows if row.side == side]) for side in SIDES}
-
-    @classmethod
-    def load(cls, path: Path, data: Optional[Union[str, Path]] = None, nbest: int = 5, **settings: Any) -> "Inspector":
-        """Loads a checkpoint with its dictionaries and text pipeline.
-
-        Args:
-            path: a checkpoint, or a folder with one.
-            data: the folder of the dictionaries and the text pipeline; None: see ``Translator.load``.
-            nbest: see the class.
-            **settings: of ``Translator``.
-
-        Raises:
-            FileNotFoundError: if the checkpoint, a dictionary or the text pipeline is missing.
-            ValueError: if one of them is damaged or does not fit the others.
-        """
-        return cls(Translator.load(path, data, **settings), nbest)
 
     def describe(self) -> dict[str, Any]:
         """What the page has to know before the first sentence.

@@ -96,7 +96,7 @@ class Texts:
         if self.characters is None:
             return Sentence(tokens)
         row = self.characters[index].long()
-        words = split_characters(row[row != self.end], self.separator)
+        words = cut_into_words(row[row != self.end], self.separator)
         if len(words) != self.lengths[index]:
             raise ValueError(
                 f"every word must have its characters, but line {index + 1} of {self.folder} has "
@@ -141,7 +141,7 @@ def count_tokens(dataset: Any, dictionary: Dictionary) -> np.ndarray:
     return np.asarray(dataset.sizes, dtype=np.int64) - int(ends)
 
 
-def split_characters(row: Tensor, separator: int) -> list[Tensor]:
+def cut_into_words(row: Tensor, separator: int) -> list[Tensor]:
     """Cuts the characters of a sentence into those of its words, at most ``LONGEST_WORD`` each."""
     cuts = (row == separator).nonzero().squeeze(1).tolist()
     starts, ends = [0, *(cut + 1 for cut in cuts)], [*cuts, len(row)]

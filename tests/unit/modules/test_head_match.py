@@ -70,7 +70,7 @@ def score_by_hand(net, s, t):
         for lv in range(levels)
     ]
     heads = net.head_aggregation.linear
-    if levels > 1 and not net.hierarchy:
+    if levels > 1 and net.joined:
         u = aggregate(kind, heads.weight[0], heads.bias[0], [m for level in matched for m in level])
         return affine(net.output.weight, net.output.bias, u)
     hidden = []

@@ -15,7 +15,7 @@ LENGTHS = (5, 1, 3)
 def make_pooling(kind, norms=False):
     """A pooling of states of width 4; where it has parameters, they make weights far from even."""
     torch.manual_seed(2)
-    pooling = SentencePooling(kind, 4, norms)
+    pooling = SentencePooling(kind, 4, {"source_to_token": {"norms": norms}})
     for parameter in pooling.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return pooling.requires_grad_(False)
@@ -109,7 +109,7 @@ def test_kinds_that_need_a_classification_token_say_so():
 
 def test_only_attention_has_parameters_and_norms_where_asked_for():
     counts = {
-        (kind, n): sum(p.numel() for p in SentencePooling(kind, 4, n).parameters()) for kind in POOLINGS for n in (0, 1)
+        (kind, n): sum(p.numel() for p in make_pooling(kind, n).parameters()) for kind in POOLINGS for n in (0, 1)
     }
     expected = {(kind, n): 40 + 16 * n if "source_to_token" in kind else 0 for kind, n in counts}
     for n in (0, 1):

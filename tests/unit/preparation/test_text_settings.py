@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import REPOSITORY
 
-from muse_plugin.preparation.split_files import split_characters
+from muse_plugin.preparation.split_files import spell_characters
 from muse_plugin.text.data_record import DataRecord
 from muse_plugin.text.text_settings import (
     EARLIER_NAME,
@@ -101,9 +101,9 @@ def test_clean_words_joins_a_word_with_spaces_and_marks_one_without_visible_char
 
 
 def test_characters_of_words_are_separated_by_a_token_of_their_own():
-    assert split_characters(["ab", "c"]) == ["a", "b", "\u2581", "c"]
-    assert split_characters(["\u2581x"]) == ["_", "x"]
-    assert split_characters([]) == []
+    assert spell_characters(["ab", "c"]) == ["a", "b", "\u2581", "c"]
+    assert spell_characters(["\u2581x"]) == ["_", "x"]
+    assert spell_characters([]) == []
 
 
 def save(folder):

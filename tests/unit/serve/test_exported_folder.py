@@ -70,10 +70,11 @@ def test_the_command_answers_as_run_py_does_where_neither_torch_nor_fairseq_is(e
 
 
 def test_the_page_gets_what_a_checkpoint_gives_but_for_attention_and_scores_of_tokens(exported, checkpoint_folder):
+    from muse_plugin.inference.translate import Translator
     from muse_plugin.serve.inspect import Inspector
 
     ours = load(exported, "--beam", "4", "--lenpen", "0.7").make_inspector(2)
-    theirs = Inspector.load(checkpoint_folder, nbest=2, beam=4, lenpen=0.7, cpu=True)
+    theirs = Inspector(Translator.load(checkpoint_folder, beam=4, lenpen=0.7, cpu=True), nbest=2)
     names = [name for name in theirs.describe() if not name.startswith("gate")]
     assert [ours.describe()[name] for name in names] == [theirs.describe()[name] for name in names]
     for text in (LINES[0], "Zug \u4e2d"):

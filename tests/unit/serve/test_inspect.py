@@ -35,7 +35,7 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def inspectors(folders):
     settings = {"beam": BEAM, "lenpen": LENPEN, "cpu": True}
-    return {name: Inspector.load(folder, nbest=3, **settings) for name, folder in folders.items()}
+    return {name: Inspector(translate.Translator.load(folder, **settings), nbest=3) for name, folder in folders.items()}
 
 
 def load_plain(folder):
@@ -156,7 +156,7 @@ def test_a_note_stands_where_there_are_no_gates(name, without, inspectors):
 
 
 def test_a_note_stands_where_there_is_no_cross_attention(folders):
-    inspector = Inspector.load(folders["muse"], cpu=True)
+    inspector = Inspector(translate.Translator.load(folders["muse"], cpu=True))
     inspector._sites = []
     answer = inspector.inspect(SENTENCE)
     assert answer["attention_note"] == "This model has no cross-attention: no decoder layer attends to the encoder."
