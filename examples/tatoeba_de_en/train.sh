@@ -6,7 +6,7 @@
 #   MODEL=transformer bash examples/tatoeba_de_en/train.sh     the baseline, of the same sizes
 #
 #   SIMCUT=1, RDROP=1, BPE_DROPOUT=0.1     see examples/recipe/README.md
-#   PROFILE=cpu   for two cores: 1,024 tokens per update, 3,000 updates, rate falling linearly, dropout 0.1
+#   PROFILE=cpu   for two cores: 1,024 tokens per update, 3,000 updates, rate falling linearly, dropout 0.1 (47 minutes on a busy core)
 #   UPDATES=...   another number of updates
 # Hardware: one GPU (not measured), or PROFILE=cpu. No score is published for this data. TRIAL=1: a trial.
 set -euo pipefail

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from muse_plugin.modules.linear import Linear
 from muse_plugin.ops.dropout import dropout
 
-SIDES = ("forward", "backward")
+DIRECTIONS = ("forward", "backward")
 # Weights of a block of queries: 64 MiB in float32; for the gradient, a few numbers are kept for each of them.
 _WEIGHTS_AT_ONCE = 1 << 24
 _HIGHEST_BOUND = 40  # the smallest weight is exp(-2 c), which must not be 0
@@ -52,8 +52,8 @@ class DirectionalAttention(nn.Module):
         weights_at_once: int = _WEIGHTS_AT_ONCE,
     ) -> None:
         super().__init__()
-        if direction not in SIDES:
-            raise ValueError(f"a direction must be one of {', '.join(SIDES)}, but got {direction!r}.")
+        if direction not in DIRECTIONS:
+            raise ValueError(f"a direction must be one of {', '.join(DIRECTIONS)}, but got {direction!r}.")
         if not (0 < bound <= _HIGHEST_BOUND and weights_at_once > 0):
             raise ValueError(
                 f"directional attention needs a bound in (0, {_HIGHEST_BOUND}] and a number of weights above 0, but "

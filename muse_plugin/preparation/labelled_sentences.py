@@ -10,7 +10,7 @@ from muse_plugin.preparation.tag_sequences import check_bio
 from muse_plugin.text.tokenizer import Tokenizer
 
 
-class Sentence(NamedTuple):
+class LabelledSentence(NamedTuple):
     """One example, ready to be written.
 
     Attributes:
@@ -58,7 +58,7 @@ class SentenceReader:
         self.skipped = 0
         self.repaired = 0
 
-    def read(self, path: Path, flag: str) -> Iterator[Sentence]:
+    def read(self, path: Path, flag: str) -> Iterator[LabelledSentence]:
         """Yields the sentences of a file.
 
         Args:
@@ -74,7 +74,7 @@ class SentenceReader:
             sides = self._split(example)
             if all(sides):
                 count += 1
-                yield Sentence(sides, self._check_labels(example, path), example.lines)
+                yield LabelledSentence(sides, self._check_labels(example, path), example.lines)
             elif self._skip_empty:
                 self.skipped += 1
             else:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Union
 
-from muse_plugin.preparation.labelled_sentences import Sentence
+from muse_plugin.preparation.labelled_sentences import LabelledSentence
 from muse_plugin.text.lowered_words import written_form
 from muse_plugin.text.sentence_pieces import SPACE_MARK
 
@@ -82,7 +82,7 @@ class SplitFiles:
                 longest = max(longest, len(tokens))
         return Counts(texts // len(self.inputs()), texts, words, longest)
 
-    def write(self, sentences: Iterable[Sentence]) -> None:
+    def write(self, sentences: Iterable[LabelledSentence]) -> None:
         """Writes all files of the split."""
         with contextlib.ExitStack() as stack:
             files = {

@@ -167,7 +167,7 @@ def load_labels(folder: Path, split: str, dictionary: Dictionary, sentences: int
             "a tag per word needs --task muse_sequence_tagging."
         )
     labels = torch.stack([dataset[i][0] for i in range(len(dataset))]).long() - dictionary.nspecial
-    check_known(folder / split, labels < 0)
+    check_targets(folder / split, labels < 0)
     return labels
 
 
@@ -190,7 +190,7 @@ def load_tags(folder: Path, split: str, dictionary: Dictionary, texts: Texts) ->
             f"for {texts.lengths[wrong[0]]} words; prepare both from the same file."
         )
     tags = [dataset[i][: texts.sizes[i]].long() - dictionary.nspecial for i in range(len(dataset))]
-    check_known(folder / split, torch.tensor([bool((row < 0).any()) for row in tags]))
+    check_targets(folder / split, torch.tensor([bool((row < 0).any()) for row in tags]))
     return tags
 
 
@@ -232,7 +232,7 @@ def check_count(path: Path, have: int, what: str, sentences: int) -> None:
         )
 
 
-def check_known(path: Path, unknown: Tensor) -> None:
+def check_targets(path: Path, unknown: Tensor) -> None:
     """Raises ValueError if a line is marked as unknown."""
     lines = unknown.nonzero().squeeze(1).tolist()
     if lines:

@@ -185,7 +185,7 @@ def test_a_direction_has_the_published_number_of_parameters():
     """Half of what 2,345,403 leaves for the encoder: five matrices and five biases, of which the gate has three."""
     module = DirectionalAttention(300, 300, "forward")
     assert sum(p.numel() for p in module.parameters()) == 5 * 300**2 + 5 * 300
-    assert directional_attention.SIDES == DIRECTIONS
+    assert directional_attention.DIRECTIONS == DIRECTIONS
 
 
 def test_raises_error_for_an_unknown_direction():
