@@ -1,5 +1,7 @@
 """Loads a translation model from a folder in one call, as fairseq's hub does, without further settings."""
 
+import contextlib
+import json
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -20,6 +22,8 @@ class HubLoading(TransformerModelBase):
         **settings: Any,
     ) -> Any:
         """Loads a checkpoint with its dictionaries and, where there is one, its text pipeline.
+
+        The pipeline is that of the folder of the dictionaries, or of the checkpoint; it also says the languages.
 
         Args:
             model_name_or_path: the folder of the checkpoint.
@@ -42,6 +46,19 @@ class HubLoading(TransformerModelBase):
                     "name the file by checkpoint_file."
                 )
             checkpoint_file = found[0]
-        if not {"tokenizer", "bpe"} & settings.keys() and (folder / "text_pipeline.json").is_file():
-            settings.update(tokenizer="muse_text_pipeline", text_pipeline=str(folder))
-        return super().from_pretrained(str(folder), checkpoint_file, str(data_name_or_path), **settings)
+        data = str(data_name_or_path)
+        for place in (folder / data if data.startswith(".") else Path(data), folder):
+            if (place / "text_pipeline.json").is_file():
+                settings = {**_read_languages(place / "text_pipeline.json"), **settings}
+                if not {"tokenizer", "bpe"} & settings.keys():
+                    settings.update(tokenizer="muse_text_pipeline", text_pipeline=str(place))
+                break
+        return super().from_pretrained(str(folder), checkpoint_file, data, **settings)
+
+
+def _read_languages(pipeline: Path) -> dict[str, str]:
+    """The languages that a checkpoint need not name; without, fairseq looks for binary data to tell them."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # the tokenizer says what is wrong with the file
+        texts = json.loads(pipeline.read_bytes())["texts"]
+        return {f"{side}_lang": texts[side]["lang"] for side in ("source", "target")}
+    return {}

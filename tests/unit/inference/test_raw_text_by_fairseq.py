@@ -3,8 +3,10 @@
 import io
 import logging
 import re
+import shutil
 
 import pytest
+import torch
 from support.fairseq_commands import USER_DIR, run
 from support.translation_models import GERMAN, save_translation_model
 
@@ -30,6 +32,22 @@ def test_the_hub_translates_raw_text_with_the_folder_alone(folder, expected):
     limits = {"max_len_a": 1.5, "max_len_b": 30}
     assert model.translate(GERMAN[:3], beam=3, **limits) == expected
     assert model.translate(GERMAN[1], beam=3, **limits) == expected[1]
+
+
+@pytest.mark.parametrize("data", ["absolute", "relative"])
+def test_the_hub_finds_languages_and_pipeline_where_the_dictionaries_are(folder, expected, tmp_path, data):
+    """As after a training on the data of prepare-translation, whose command names no languages."""
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    shutil.copytree(folder, tmp_path / "data")
+    (tmp_path / "data" / "checkpoint_avg.pt").rename(checkpoints / "checkpoint_last.pt")
+    state = torch.load(checkpoints / "checkpoint_last.pt", weights_only=False)
+    state["cfg"]["task"].source_lang = state["cfg"]["task"].target_lang = None
+    torch.save(state, checkpoints / "checkpoint_last.pt")
+    model = MuseModel.from_pretrained(
+        checkpoints, data_name_or_path=tmp_path / "data" if data == "absolute" else "../data"
+    )
+    assert model.translate(GERMAN[:3], beam=3, max_len_a=1.5, max_len_b=30) == expected
 
 
 def test_the_hub_takes_fairseqs_own_settings(folder):
