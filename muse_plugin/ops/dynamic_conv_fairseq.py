@@ -57,11 +57,14 @@ def conv(values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
     """
     _require_gpu(values)
     length, kernel_size = taps.shape[2:]
-    if not fits(values, kernel_size, padding_left):
+    if kernel_size not in SIZES or padding_left not in (kernel_size // 2, kernel_size - 1):
         raise NotImplementedError(
-            f"fairseq's CUDA kernels take {', '.join(map(str, SIZES))} taps, centred or causal, of float16, float32 or "
-            f"float64, but got {kernel_size} taps with {padding_left} of them on the left of {values.dtype}; use "
-            "backend='auto'."
+            f"fairseq's CUDA kernels take {', '.join(map(str, SIZES))} taps, centred or causal, "
+            f"but got {kernel_size} taps with {padding_left} of them on the left; use backend='auto'."
+        )
+    if values.dtype not in DTYPES:
+        raise NotImplementedError(
+            f"fairseq's CUDA kernels take float16, float32 and float64, but got {values.dtype}; use backend='auto'."
         )
     positions = values.shape[2]
     shared = taps.stride(0) == 0 and taps.stride(2) == 0 and length == positions
