@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Averages the last 10 checkpoints of a student (train.sh); then scores and times the teacher and all students that were evaluated so far.
+# Averages the last 10 checkpoints of a student (train.sh); then scores and times the teacher and all students evaluated so far.
 #
 #   LAYERS=12-1 bash examples/distill/evaluate.sh      the same settings as for train.sh
 #

@@ -12,11 +12,10 @@ set -euo pipefail
 
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 find_devices
-mkdir -p "$run/curve"
 system=$name # step has a name of its own
 
 count_minutes() { # count_minutes EPOCH: of training until its end; what was interrupted and logged again counts once
-  sed -nE 's/.* \| train \| epoch 0*([0-9]+) .* \| train_wall ([0-9.]+) .*/\1 \2/p' "$run/train.log" |
+  list_epoch_seconds "$run/train.log" |
     awk -v last="$1" '$1 <= last { wall[$1] = $2 } END { for (epoch in wall) sum += wall[epoch]; printf "%.2f", sum / 60 }'
 }
 

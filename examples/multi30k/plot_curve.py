@@ -64,13 +64,12 @@ def draw(curves: Curves, path: Path) -> None:
         axes = figure.add_subplot()
         axes.grid(**GRID)
         axes.set_axisbelow(True)
-        shown = set()
-        for (system, _), points in curves.items():
-            place = systems.index(system)
+        for place, system in enumerate(systems):
             style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4}
-            label = None if system in shown else system
-            shown.add(system)
-            axes.plot([p.minutes for p in points], [p.bleu for p in points], label=label, **style)
+            label = system  # once, not for each seed
+            for points in (points for (name, _), points in curves.items() if name == system):
+                axes.plot([p.minutes for p in points], [p.bleu for p in points], label=label, **style)
+                label = None
         axes.set_xlabel("minutes of training")
         axes.set_ylabel("BLEU of validation pairs")
         axes.legend(frameon=False, loc="lower right")

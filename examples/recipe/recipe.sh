@@ -311,6 +311,10 @@ train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices
   "${command[@]}" 2>&1 | tee >("${follow[@]}" >&3 || cat >/dev/null)
 }
 
+list_epoch_seconds() { # list_epoch_seconds LOG: number and seconds of training of each epoch that fairseq-train reports
+  sed -nE 's/.* \| train \| epoch 0*([0-9]+) .* \| train_wall ([0-9.]+) .*/\1 \2/p' "$1"
+}
+
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt
   local last=(--num-epoch-checkpoints "$3")
   if [[ "$2" == update ]]; then last=(--num-update-checkpoints "$3"); fi

@@ -160,11 +160,11 @@ predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a
 }
 
 record_run() { # record_run RUN: sets record, the flags that put settings, command, times and parameters of a run on record
-  local line name seconds parameters epochs='s/.* \| train \| epoch .* \| train_wall ([0-9.]+) .*/\1/p'
+  local line name seconds parameters
   record=()
   while IFS= read -r line; do record+=(--record "$line"); done <"$1/settings.txt"
   while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$1/times.tsv"
-  seconds=$(sed -nE "$epochs" "$1/train.log" | awk '{ sum += $1 } END { if (NR) printf "%.1f", sum / NR }')
+  seconds=$(list_epoch_seconds "$1/train.log" | awk '{ sum += $2 } END { if (NR) printf "%.1f", sum / NR }')
   if [[ -n "$seconds" ]]; then record+=(--record "seconds_per_epoch=$seconds"); fi # not for a floor
   parameters=$(sed -nE 's/.*num\. shared model params: ([0-9,]+) .*/\1/p' "$1/train.log" | tail -n 1)
   if [[ -n "$parameters" ]]; then record+=(--record "parameters=${parameters//,/}"); fi

@@ -26,17 +26,18 @@ for side in encoder decoder; do
   sizes+=("--$side-layers" 4 "--$side-embed-dim" 256 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done
 profile=${PROFILE:-published}
+dropout=0.2 checkpoints=(--keep-last-epochs "$keep")
 schedule=(--lr-scheduler inverse_sqrt --warmup-updates 2000 --warmup-init-lr 1e-7)
 if [[ "$trial" == 1 ]]; then profile=trial; fi
 case "$profile" in
-  published) tokens=4096 updates=20000 dropout=0.2 checkpoints=(--keep-last-epochs "$keep") ;;
+  published) tokens=4096 updates=20000 ;;
   cpu)
     tokens=1024 updates=3000 dropout=0.1
     schedule=(--lr-scheduler polynomial_decay --warmup-updates 300 --total-num-update "${UPDATES:-3000}")
     # Two epochs: checkpoints are those of updates.
     checkpoints=(--save-interval-updates 100 --keep-interval-updates "$keep" --no-epoch-checkpoints)
     ;;
-  trial) tokens=400 updates=4 dropout=0.2 checkpoints=() ;;
+  trial) tokens=400 updates=4 ;;
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
@@ -44,4 +45,4 @@ keep_settings "$run" "model=$model" "profile=$profile" "simcut=$simcut" "rdrop=$
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang de --target-lang en --arch "$arch" \
   "${sizes[@]}" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout" --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
-  --lr 0.002 "${schedule[@]}" --max-update "$updates" "${checkpoints[@]+"${checkpoints[@]}"}" "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"
+  --lr 0.002 "${schedule[@]}" --max-update "$updates" "${checkpoints[@]}" "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"

@@ -15,21 +15,30 @@ def earlier(tmp_path):
     return folder
 
 
+def fail_to_build(output):
+    with pytest.raises(ValueError, match="stop"), build_folder(output):
+        raise ValueError("stop")
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_the_folder_is_seen_only_when_complete(tmp_path):
     output = tmp_path / "a" / "b" / "data"
     with build_folder(output) as folder:
         (folder / "file").write_text("x")
         assert not output.exists()
     assert (output / "file").read_text() == "x"
-    assert [path.name for path in output.parent.iterdir()] == ["data"]
+    assert names_in(output.parent) == ["data"]
 
 
 def test_an_earlier_folder_is_replaced_whole(earlier):
     with build_folder(earlier) as folder:
         (folder / "file").write_text("x")
         assert (earlier / "input0").is_dir()
-    assert [path.name for path in earlier.iterdir()] == ["file"]
-    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+    assert names_in(earlier) == ["file"]
+    assert names_in(earlier.parent) == ["data"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -45,10 +54,9 @@ def test_nothing_is_left_when_it_fails(tmp_path, error):
 
 
 def test_an_earlier_folder_is_untouched_when_it_fails(earlier):
-    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
-        raise ValueError("stop")
-    assert sorted(path.name for path in earlier.iterdir()) == ["input0"]
-    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+    fail_to_build(earlier)
+    assert names_in(earlier) == ["input0"]
+    assert names_in(earlier.parent) == ["data"]
 
 
 def leave_aside(output):
@@ -61,27 +69,24 @@ def leave_aside(output):
 
 def test_an_output_that_a_killed_program_put_aside_comes_back(earlier):
     leave_aside(earlier)
-    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
-        raise ValueError("stop")
-    assert [path.name for path in earlier.iterdir()] == ["input0"]
-    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+    fail_to_build(earlier)
+    assert names_in(earlier) == ["input0"]
+    assert names_in(earlier.parent) == ["data"]
 
 
 def test_what_was_put_aside_is_removed_where_the_output_is_there(earlier):
     leave_aside(earlier)
     earlier.mkdir()
     (earlier / "newest").write_text("x")
-    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
-        raise ValueError("stop")
-    assert [path.name for path in earlier.iterdir()] == ["newest"]
-    assert [path.name for path in earlier.parent.iterdir()] == ["data"]
+    fail_to_build(earlier)
+    assert names_in(earlier) == ["newest"]
+    assert names_in(earlier.parent) == ["data"]
 
 
 def test_another_program_that_puts_its_folder_in_place_is_left_alone(earlier):
     leave_aside(earlier)
     busy = os.open(earlier.with_name(".data.1234abcd.tmp"), os.O_RDONLY)
     fcntl.flock(busy, fcntl.LOCK_EX)
-    with pytest.raises(ValueError, match="stop"), build_folder(earlier):
-        raise ValueError("stop")
-    assert sorted(path.name for path in earlier.parent.iterdir()) == [".data.1234abcd.old", ".data.1234abcd.tmp"]
+    fail_to_build(earlier)
+    assert names_in(earlier.parent) == [".data.1234abcd.old", ".data.1234abcd.tmp"]
     os.close(busy)

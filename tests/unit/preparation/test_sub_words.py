@@ -192,7 +192,7 @@ def test_no_more_words_are_remembered_than_stated(monkeypatch):
 
 
 @pytest.mark.parametrize("symbol", SPECIAL_SYMBOLS)
-def test_no_end_of_a_word_becomes_a_special_symbol(symbol, tmp_path):
+def test_no_end_of_a_word_becomes_a_special_symbol(symbol):
     """Codes that were learned on words which end with one would put it in the middle of a sentence."""
     merged = [symbol[: i + 1] for i in range(len(symbol))]
     merges = [f"{left} {right}" for left, right in zip(merged, symbol[1:-1], strict=False)]
