@@ -21,7 +21,7 @@ from muse_plugin.contracts.flag import flag_name
 from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.expectation import judge
-from muse_plugin.evaluation.generation import generate, infer_languages
+from muse_plugin.evaluation.generation import find_subwords, generate, infer_languages
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     check_apart(args.output, *given, *(args.versus or ()), args.references, args.sources)
     if args.path is not None:
         _fill_in_languages(args)
+        args.post_process = args.post_process or find_subwords(args)
     options = _collect_options(args)
     flag_checks.check_forms(args)
     seconds: dict[str, float] = {}

@@ -11,6 +11,9 @@ from typing import Any, Optional
 import fairseq_cli
 from fairseq.data.data_utils import infer_language_pair
 
+from muse_plugin.checkpoints.model_loading import find_checkpoint
+from muse_plugin.text.text_settings import FILE_NAME, load_texts
+
 PACKAGE_FOLDER = Path(__file__).resolve().parent.parent
 # Flags of fairseq-generate that are also ours, with the values where they are not given; None leaves it to fairseq.
 DEFAULTS: dict[str, Any] = {
@@ -58,12 +61,29 @@ def make_command(args: argparse.Namespace, results_path: Path) -> list[str]:
     return [*command, *(["--cpu"] if args.cpu else []), *(args.generate_arg or ())]
 
 
+def find_subwords(args: argparse.Namespace) -> Optional[str]:
+    """What ``--post-process`` is for a model with SentencePiece by its text pipeline, next to data or checkpoint.
+
+    Returns:
+        "sentencepiece", or None for other models, whose marks are found in the text.
+
+    Raises:
+        ValueError: if the file of the text pipeline is damaged.
+    """
+    places = map(Path, args.path.split(os.pathsep))
+    for folder in (args.data, *(place if place.is_dir() else place.parent for place in places)):
+        if (folder / FILE_NAME).is_file():
+            texts, _ = load_texts(folder / FILE_NAME, ("source", "target"))
+            return "sentencepiece" if texts["target"].settings.subwords == "sentencepiece" else None
+    return None
+
+
 def generate(args: argparse.Namespace, results_path: Path) -> Path:
     """Translates a test set in a process of its own, with messages on standard error.
 
     Args:
-        args: the flags of ``muse-plugin evaluate``. ``path`` may be several checkpoints with the path separator of the
-            system (``:``) between them: an ensemble.
+        args: the flags of ``muse-plugin evaluate``. ``path`` may be several checkpoints or folders with the path
+            separator of the system (``:``) between them: an ensemble.
         results_path: folder for the log, made if missing.
 
     Returns:
@@ -73,10 +93,13 @@ def generate(args: argparse.Namespace, results_path: Path) -> Path:
         FileNotFoundError: if the checkpoint is missing, or fairseq wrote no log.
         ValueError: if fairseq-generate failed.
     """
-    for part in args.path.split(os.pathsep):
-        if not Path(part).is_file():
-            raise FileNotFoundError(f"--path must name a checkpoint, but there is no file {part}; check the path.")
-    command = make_command(args, results_path)
+    places = list(map(Path, args.path.split(os.pathsep)))
+    checkpoints = list(map(find_checkpoint, places))
+    for place, checkpoint in zip(places, checkpoints, strict=True):
+        if place != checkpoint:
+            sys.stderr.write(f"using {checkpoint.name} in the folder {place}\n")
+    path = os.pathsep.join(map(str, checkpoints))
+    command = make_command(argparse.Namespace(**{**vars(args), "path": path}), results_path)
     environment = {"LOGLEVEL": "WARNING", **os.environ}  # else fairseq prints all its settings
     done = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment, check=False)
     if done.returncode != 0:

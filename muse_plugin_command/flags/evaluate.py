@@ -32,7 +32,9 @@ def _add_input_flags(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--hypotheses", type=Path, nargs="+", metavar="FILE", help="plain text, one sentence a line; needs --references"
     )
-    which.add_argument("--path", metavar="CHECKPOINT", help="translate with this checkpoint first; needs --data")
+    which.add_argument(
+        "--path", metavar="CHECKPOINT", help="translate with this checkpoint or folder first; needs --data"
+    )
     inputs.add_argument(
         "--references", type=Path, metavar="FILE",
         help="one reference a line, in the order of the test set (default for a log: its T- lines, where unknown "
@@ -53,7 +55,8 @@ def _add_text_flags(parser: argparse.ArgumentParser) -> None:
     texts = parser.add_argument_group("what the text is")
     texts.add_argument(
         "--post-process", choices=("subword_nmt", "sentencepiece", "none"),
-        help="subword marks to remove, as for fairseq-generate (default: subword_nmt if '@@ ' occurs)",
+        help="subword marks to remove, as for fairseq-generate (default: subword_nmt if '@@ ' occurs; "
+        "with --path, sentencepiece if text_pipeline.json next to the data or the checkpoint says so)",
     )  # fmt: skip
     texts.add_argument(
         "--target-lang", metavar="LANG",

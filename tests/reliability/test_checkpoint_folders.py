@@ -195,5 +195,6 @@ def test_evaluate_of_a_checkpoint_that_vanishes_before_generation_is_one_sentenc
     assert not (texts / "scores.json").exists()
     assert cli.main(["evaluate", *flags]) == 2
     assert (
-        f"--path must name a checkpoint, but there is no file {checkpoint}; check the path." in capsys.readouterr().err
+        f"--path must name a checkpoint or a folder with one, but {checkpoint} does not exist; "
+        in capsys.readouterr().err
     )

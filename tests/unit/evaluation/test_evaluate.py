@@ -384,7 +384,9 @@ def test_plain_text_needs_references_and_a_checkpoint_data(run_evaluate, tmp_pat
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="--data must name a folder"):
         run_evaluate("--path", "x", "--data", tmp_path / "file")
-    with pytest.raises(FileNotFoundError, match="--path must name a checkpoint, but there is no file x"):
+    with pytest.raises(
+        FileNotFoundError, match="--path must name a checkpoint or a folder with one, but x does not exist"
+    ):
         run_evaluate("--path", "x", "--data", tmp_path)
 
 

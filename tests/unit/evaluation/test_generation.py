@@ -2,6 +2,7 @@
 
 import re
 import sys
+from types import SimpleNamespace
 
 import fairseq_cli.generate
 import pytest
@@ -10,6 +11,7 @@ from support.helpers import parse_flags
 
 from muse_plugin.evaluation import generation
 from muse_plugin.evaluation.generation import PACKAGE_FOLDER, infer_languages, make_command
+from muse_plugin.text.text_pipeline import TextPipeline
 
 SPLIT = "train"  # learnt by heart, so that there are matches of all lengths
 
@@ -157,3 +159,42 @@ def test_failure_of_fairseq_is_reported_with_its_command(trained, tmp_path, monk
     monkeypatch.setattr(generation, "make_command", lambda *_: [sys.executable, "-c", ""])
     with pytest.raises(FileNotFoundError, match=r"fairseq-generate must write .*generate-test.txt, but did not"):
         generation.generate(args, tmp_path)
+
+
+@pytest.mark.parametrize("place", ["data", "checkpoints"])
+@pytest.mark.parametrize(("subwords", "flags", "score"), [
+    ("sentencepiece", [], 100), ("sentencepiece", ["--post-process", "none"], 0), ("bpe", [], 0),
+])  # fmt: skip
+def test_pieces_are_joined_as_the_text_pipeline_says(
+    tmp_path, monkeypatch, run_evaluate, write_log, place, subwords, flags, score
+):
+    log = write_log("log", ["▁the ▁ca t ▁sat ▁down ▁here"], ["▁the ▁cat ▁sat ▁down ▁here"])
+    for folder in ("data", "checkpoints"):
+        (tmp_path / folder).mkdir()
+    lines = ["the cat sat down here", "the cat came", "here it sat down"] * 3
+    TextPipeline.learn("de", "en", lines, lines, 30, subwords=subwords).save(tmp_path / place)
+    given = []
+
+    def fake_generate(args, folder):
+        given.append(make_command(args, folder))
+        return log
+
+    monkeypatch.setattr("muse_plugin.evaluation.evaluate.generate", fake_generate)
+    outcome = run_evaluate(
+        "--path", tmp_path / "checkpoints", "--data", tmp_path / "data", "--target-lang", "en", "--no-ter", *flags
+    )
+    assert round(outcome.json["scores"]["tokenized_bleu"]["mean"]) == score
+    assert ("sentencepiece" in given[0]) == (score == 100)
+
+
+def test_folders_stand_for_their_checkpoints(trained, tmp_path, monkeypatch, capsys):
+    data, checkpoint = trained
+    commands = []
+    monkeypatch.setattr(
+        generation.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=0)
+    )
+    (tmp_path / "generate-test.txt").touch()
+    args = parse_flags("evaluate", "--path", f"{checkpoint.parent}:{checkpoint}", "--data", data)
+    generation.generate(args, tmp_path)
+    assert f"{checkpoint}:{checkpoint}" in commands[0]
+    assert capsys.readouterr().err == f"using checkpoint_last.pt in the folder {checkpoint.parent}\n"

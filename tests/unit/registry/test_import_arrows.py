@@ -45,7 +45,7 @@ FLOORS = {
     # Reads checkpoints; knows nothing of evaluation and analysis, nor they of it.
     "inference": floor(f"files text checkpoints tasks {BELOW}"),
     "matching": floor(f"files text results checkpoints inference {BELOW}"),
-    "evaluation": floor(f"contracts files text results {BELOW}"),
+    "evaluation": floor(f"contracts files text results checkpoints {BELOW}"),
     "exporting": floor("files text checkpoints inference models modules runner"),
     "benchmark": floor(f"fairseq_stand_ins files results criterions exporting {BELOW}"),
     "analysis": floor(f"files text results checkpoints inference {BELOW}"),
