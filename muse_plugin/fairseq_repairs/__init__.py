@@ -5,6 +5,7 @@ fairseq's files are not touched: names in loaded modules are bound again, for th
 """
 
 from muse_plugin.fairseq_repairs import (
+    architecture_help,
     atomic_checkpoints,
     batches_after_resuming,
     bf16_without_tpu,
@@ -65,7 +66,8 @@ REPAIRS: tuple[Repair, ...] = (
     interrupted_waiting.REPAIR,
     heartbeat_timeout.REPAIR,
     faulty_batch.REPAIR,
-    misspelt_flags.REPAIR,
+    architecture_help.REPAIR,
+    misspelt_flags.REPAIR,  # around the one before: it also corrects names given with --help
     misspelt_overrides.REPAIR,
     diverse_beam.REPAIR,
     generation_shards.REPAIR,
