@@ -355,9 +355,7 @@ def _examine_extensions(plugin: Finding) -> Row:
     uncompiled = plugin.facts.get("uncompiled")
     if not uncompiled:
         return Row("extensions", "compiled" if uncompiled == [] else "-", "optional", "", OK)
-    cost = (
-        f"{', '.join(uncompiled)} of fairseq are not compiled; Python stands in: batches take up to three times as long"
-    )
+    cost = f"{', '.join(uncompiled)} of fairseq are not compiled; Python stands in, slower but with the same batches"
     fix = f"FAIRSEQ_EXTENSIONS=1 bash {_quote(SETUP_SCRIPT)}  (a C++ compiler, three minutes)"
     return Row("extensions", "in Python", "optional", "", MISSING, False, cost, fix if SETUP_SCRIPT.is_file() else "")
 

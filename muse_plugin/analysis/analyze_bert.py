@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> None:
         **describe_run(),
     }
     write_results(args.output, f"Analysis of {args.name}", results, {}, record)
-    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
+    sys.stdout.write(f"figures written, with their numbers: {len(results)}; open {args.output / REPORT_NAME}\n")
 
 
 def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> list[list[str]]:

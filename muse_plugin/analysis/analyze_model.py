@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     write_results(args.output, f"Analysis of {title}", results, missing, record)
     for name, reason in missing.items():
         sys.stdout.write(f"{name} does not apply: {reason}\n")
-    sys.stdout.write(f"{len(results)} figures with their numbers written; open {args.output / REPORT_NAME}\n")
+    sys.stdout.write(f"figures written, with their numbers: {len(results)}; open {args.output / REPORT_NAME}\n")
 
 
 def parse_only(text: Optional[str]) -> list[str]:

@@ -129,8 +129,8 @@ def write_card(
     title = _line(facts["name"])
     parts = [
         f"# {title}: {pipeline.source_lang} to {pipeline.target_lang}",
-        f"A `{_line(architecture)}` of fairseq, weights in {config['weights']}, written by {config['written_by']} from "
-        f"`{_line(source.checkpoint.name)}`.",
+        f"A `{_line(architecture)}`, trained by fairseq, weights in {config['weights']}, written by "
+        f"{config['written_by']} from `{_line(source.checkpoint.name)}`.",
         _describe_use(config),
         "## Sizes",
         _table(("what", "how much"), sizes.items()),

@@ -152,7 +152,8 @@ class TranslationWithBpeDropoutTask(TranslationTask):
         codes = [Path(path) if path else find_codes(data, side) for side, path in zip(_SIDES, named, strict=True)]
         missing = [
             f"the training text {path} does not exist; name by --train-text the prefix of the files that were "
-            "segmented for the binarised data, as they were before BPE."
+            "segmented for the binarised data, as they were before BPE; muse-plugin prepare-translation leaves them in "
+            "the folder of the data with --keep-train-text."
             for path in texts
             if not path.is_file()
         ]

@@ -52,7 +52,9 @@ def _parse_count(text: str) -> int:
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--setting", nargs="+", default=["base"], choices=SETTINGS)
+    parser.add_argument(
+        "--setting", nargs="+", default=["base"], choices=SETTINGS, help="sizes of the models (default: base)"
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=[25, 100], help="in tokens (default: 25 100)")
     parser.add_argument("--tokens", type=int, default=2000, help="per batch and side (default: %(default)s)")
     parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
@@ -62,7 +64,13 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--setting", nargs="+", default=["six_layers", "base"], choices=SETTINGS)
+    parser.add_argument(
+        "--setting",
+        nargs="+",
+        default=["six_layers", "base"],
+        choices=SETTINGS,
+        help="sizes of the models (default: six_layers base)",
+    )
     parser.add_argument("--sentences", type=int, nargs="+", default=[1, 32], help="per batch (default: 1 32)")
     parser.add_argument("--lengths", type=int, nargs="+", default=[25], help="in tokens (default: 25)")
     parser.add_argument("--beam", type=_parse_count, nargs="+", default=[5], help="its sizes (default: 5)")
@@ -81,9 +89,20 @@ def _add_conv_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heads", type=int, default=4, help="(default: %(default)s)")
     parser.add_argument("--channels", type=int, default=96, help="per head (default: %(default)s)")
     parser.add_argument("--tap-dropout", type=float, default=0.0, help="probability (default: %(default)s)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[10, 25, 50, 100, 200, 400, 1000])
     parser.add_argument(
-        "--kernels", type=_parse_sizes, nargs="+", default=[[3], [7], [15], [31], [3, 15]], metavar="K[+K...]"
+        "--lengths",
+        type=int,
+        nargs="+",
+        default=[10, 25, 50, 100, 200, 400, 1000],
+        help="in tokens (default: 10 25 50 100 200 400 1000)",
+    )
+    parser.add_argument(
+        "--kernels",
+        type=_parse_sizes,
+        nargs="+",
+        default=[[3], [7], [15], [31], [3, 15]],
+        metavar="K[+K...]",
+        help="sizes in tokens; 3+15: two side by side (default: 3 7 15 31 3+15)",
     )
 
 

@@ -146,7 +146,8 @@ def _add_ranking_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label",
         metavar="NAME",
-        help="the label whose probability counts, or which number; may be left out where it goes without saying",
+        help="the label whose probability counts, or which number; may be left out for a single number, and "
+        "where one of two labels means yes: 1, true, match, duplicate and the like",
     )
     parser.add_argument(
         "--memory",

@@ -67,8 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--conllu", action="store_true", help="with conll: skip comments, ranges (1-2), empty nodes (8.1) of CoNLL-U")
     add("--numbers", action="store_true", help="labels are numbers, for regression")
     add("--tags", choices=("any", "bio"), default="any", help="check that tags are valid BIO (default: any)")
-    add("--bad-tags", choices=("refuse", "repair"), default="refuse", help="for an I-X after neither B-X nor I-X")
-    add("--empty", choices=("refuse", "skip"), default="refuse", help="for examples with an empty text")
+    add(
+        "--bad-tags",
+        choices=("refuse", "repair"),
+        default="refuse",
+        help="what happens to an I-X after neither B-X nor I-X: an error, or it becomes B-X (default: refuse)",
+    )
+    add(
+        "--empty",
+        choices=("refuse", "skip"),
+        default="refuse",
+        help="what happens to an example with an empty text: an error, or it is left out (default: refuse)",
+    )
     add("--valid-from-train", metavar="SHARE|COUNT", help="validate on a random part of --train: 0.1 or 1000")
     add("--seed", type=int, default=1, help="chooses the part of --valid-from-train (default: 1)")
     add(

@@ -138,7 +138,7 @@ def test_models_of_one_name_are_numbered(shop, tmp_path, capsys, undrawn):
     assert [row["model"] for row in read_table(tmp_path / "out" / "gates.csv")] == ["muse 1"] * 8 + ["muse 2"] * 8
     assert stems(tmp_path / "out", "png") == ["gates"]
     said = capsys.readouterr()
-    assert "1 figures" in said.out
+    assert "with their numbers: 1;" in said.out
     assert said.err.count(f"using checkpoint_best.pt, the only checkpoint in the folder {shop.muse}\n") == 2
 
 

@@ -49,7 +49,13 @@ def test_the_graphs_have_standard_operators_alone(exported):
 
 def test_the_card_says_what_the_model_is(exported):
     card = (exported / "README.md").read_text(encoding="utf-8")
-    for part in ("de to en", "A `muse_tiny` of fairseq", "1 layers, width 8", "## Licence\n\nCC0", "Not measured."):
+    for part in (
+        "de to en",
+        "A `muse_tiny`, trained by fairseq",
+        "1 layers, width 8",
+        "## Licence\n\nCC0",
+        "Not measured.",
+    ):
         assert part in card, part
 
 
