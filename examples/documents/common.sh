@@ -6,7 +6,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 start_sentence_recipe documents "lama_context lama lama_encoder sentence_structured_attention sentence_bigru sentence_cnn sentence_transformer sentence_average" \
-  'DATASET=r8|imdb|news' FOLDS=count FOLD_SEED=whole WORD2VEC=whole HEADS=count ALL_HEADS+=count MAX_WORDS=count 'DISAGREEMENT=none|penal|emb' 'OPTIMIZER=sgd|adam' 'UNKNOWN_WORDS=drop|keep'
+  'DATASET=r8|imdb|news' FOLDS=count FOLD_SEED=whole WORD2VEC=whole HEADS=count ALL_HEADS+=count MAX_WORDS=count 'DISAGREEMENT=none|penal|emb' 'OPTIMIZER=sgd|adam' 'UNKNOWN_WORDS=drop|keep' WORD_DROPOUT=share HIDDEN=whole
 
 dataset=${DATASET:-r8}
 raw_dir=${RAW_DIR:-$work_dir/raw/$dataset}
@@ -44,7 +44,11 @@ tables_dir=$work_dir/$dataset
 if ((folds > 1)); then tables_dir+=/folds$folds; fi
 optimizer=${OPTIMIZER:-sgd}
 unknown_words=${UNKNOWN_WORDS:-drop}
+word_dropout=${WORD_DROPOUT:-0}
+hidden=${HIDDEN:-512}
 variant=$vectors_suffix
+if [[ "$hidden" != 512 ]]; then variant=-hidden$hidden$variant; fi
+if [[ "$word_dropout" != 0 ]]; then variant=-dropped$word_dropout$variant; fi
 if [[ "$unknown_words" != drop ]]; then variant=-unknown$variant; fi
 if [[ "$optimizer" != sgd ]]; then variant=-$optimizer$variant; fi
 if [[ "$disagreement" != none ]]; then variant=-$disagreement$variant; fi

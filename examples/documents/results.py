@@ -11,12 +11,13 @@ import results_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = (
-    *("model", "heads", "disagreement", "optimizer", "lr", "warmup", "seed", "parameters"),
+    *("model", "heads", "disagreement", "optimizer", "lr", "warmup", "word_dropout", "hidden", "seed", "parameters"),
     *("train_command", "test_set", "data_fold"),
 )
 # Of each optimizer; others are part of a row's name.
 USUAL = {"sgd": {"lr": "0.05", "warmup": "0"}, "adam": {"lr": "0.001", "warmup": "100"}}
-# The published setting; optimizer, rate and warm-up are part of a row's name.
+REGULAR = {"word_dropout": "0", "hidden": "512"}  # of all; others are part of a row's name
+# The published setting of everything else.
 PUBLISHED = {
     **{"batch": "32", "epochs": "50", "patience": "5", "max_words": "512", "freeze_vectors": "0"},
     "unknown_words": "drop",
@@ -30,7 +31,7 @@ class Result(NamedTuple):
     Attributes:
         path: the file that it is in.
         name: of the model, with its penalty if it had one.
-        label: the name, with optimizer, rate and warm-up where they are not the published ones.
+        label: the name, with the optimizer and what else of ``VARYING`` is not as published.
         heads: number of heads, as it was given; empty for the model's own.
         run: fold and seed.
         test_set: "valid" or "test".
@@ -61,6 +62,7 @@ def parse_result(path: Path, record: dict[str, Any]) -> Result:
     name = settings["model"] + ("" if penalty == "none" else f"-{penalty}")
     changes = {} if optimizer == "sgd" else {"optimizer": optimizer}
     changes |= {key: settings[key] for key, value in USUAL[optimizer].items() if settings[key] != value}
+    changes |= {key: settings[key] for key, value in REGULAR.items() if settings.get(key, value) != value}
     return Result(
         path,
         name,

@@ -10,6 +10,8 @@
 #   DISAGREEMENT=penal, emb              adds the penalty for heads that are alike, times 0.2
 #   MAX_WORDS=512                        words read of a document
 #   UNKNOWN_WORDS=keep                   rare words are one unknown word, not discarded: runs and tables of their own
+#   WORD_DROPOUT=0.3                     reads this share of the words as unknown in training: runs and tables of their own
+#   HIDDEN=0                             units of the classifier's hidden layer, 0 for none: runs and tables of their own
 #   OPTIMIZER=adam    instead of the published SGD, rate 0.001 rising over 100 updates, no decay: runs and tables of their own
 #   LR, BATCH, EPOCHS, PATIENCE, WARMUP  other than 0.05, 32, 50 at most, 5, 0
 # Score to expect (published, R8): lama_context 97.3, lama 96.5. Smallest trial: TRIAL=1.
@@ -44,9 +46,9 @@ train() { # train FLAGS...: the model $model on $fold with $seed
     choose_training 0.001 32 50 5 accuracy
   fi
   keep_settings "$run" "model=$model" "heads=$heads" "disagreement=$disagreement" "seed=$seed" "freeze_vectors=$freeze_vectors" \
-    "max_words=$max_words" "optimizer=$optimizer" "unknown_words=$unknown_words" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
+    "max_words=$max_words" "optimizer=$optimizer" "unknown_words=$unknown_words" "word_dropout=$word_dropout" "hidden=$hidden" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
-    --task muse_sentence_classification --max-words "$max_words" --unknown-words "$unknown_words" --criterion muse_sentence_classification \
+    --task muse_sentence_classification --max-words "$max_words" --unknown-words "$unknown_words" --word-dropout "$word_dropout" --classifier-hidden-dim "$hidden" --criterion muse_sentence_classification \
     --disagreement "$disagreement" --arch "$arch" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" \
     "${head_flags[@]+"${head_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
 }

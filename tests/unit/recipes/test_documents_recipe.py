@@ -237,6 +237,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
         write_result(files, "lama", 1, test_set, 70.0, heads="5")
         write_result(files, "sentence_transformer", 1, test_set, 60.0, warmup="9")
         write_result(files, "lama", 1, test_set, 65.0, optimizer="adam", lr="0.001", warmup="100")
+        write_result(files, "lama", 1, test_set, 64.0, word_dropout="0.3", hidden="0")
     flags = ("--published", RECIPE / "published.tsv", "--output", tmp_path / "R.md")
     assert run_main(monkeypatch, load("compare"), *sorted(files.iterdir()), *flags) == 0
     rows = (tmp_path / "R.md").read_text().splitlines()[2:]
@@ -244,6 +245,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
         "| lama | 3 | 92.00 ± 2.00 | 93.00 ± 2.65 | 92.00 | 96.5 |",
         "| lama, 5 heads | 1 | 70.00 | 70.00 | 70.00 |  |",
         "| lama, OPTIMIZER=adam | 1 | 65.00 | 65.00 | 65.00 | 96.5 |",
+        "| lama, WORD_DROPOUT=0.3, HIDDEN=0 | 1 | 64.00 | 64.00 | 64.00 | 96.5 |",
         "| lama_context-emb | 1 | 80.00 | 80.00 | 80.00 | 83.1 |",
         "| sentence_transformer, WARMUP=9 | 1 | 60.00 | 60.00 | 60.00 | 90.1 |",
     ]
@@ -435,6 +437,15 @@ def test_adam_is_a_row_of_its_own(tmp_path):
     assert {"optimizer=adam", "lr=0.001"} <= {*settings}
 
 
+def test_word_dropout_and_another_classifier_are_rows_of_their_own(tmp_path):
+    make_data(tmp_path)
+    (args,) = train(tmp_path, WORD_DROPOUT="0.3", HIDDEN="0", MODELS="lama")
+    assert (args.word_dropout, args.classifier_hidden_dim) == (0.3, 0)
+    assert args.save_dir.endswith("r8/lama-dropped0.3-hidden0-seed1/checkpoints")
+    settings = (tmp_path / "work" / "r8" / "lama-dropped0.3-hidden0-seed1" / "settings.txt").read_text().splitlines()
+    assert {"word_dropout=0.3", "hidden=0"} <= {*settings}
+
+
 @pytest.mark.parametrize(("given", "flag", "run"), [("", "drop", "lama-seed1"), ("keep", "keep", "lama-unknown-seed1")])
 def test_rare_words_are_discarded_as_published_or_kept(tmp_path, given, flag, run):
     make_data(tmp_path)
@@ -452,6 +463,7 @@ def test_every_model_is_trained_as_published(tmp_path):
     for args in commands:
         assert (args.optimizer, args.lr, args.batch_size) == ("sgd", [0.05], 32)
         assert (args.momentum, args.weight_decay, args.patience) == (0.9, 1e-4, 5)
+        assert (args.word_dropout, args.classifier_hidden_dim) == (0, 512)
         assert (args.lr_scheduler, args.max_epoch, args.max_words) == ("fixed", 50, 512)
         assert not args.warmup_updates  # the rate is constant
         assert (args.best_checkpoint_metric, args.maximize_best_checkpoint_metric) == ("accuracy", True)
