@@ -362,6 +362,26 @@ def test_from_python(classifier):
     assert blank == Answer()
 
 
+def test_batches_have_a_limit_of_words(classifier, monkeypatch):
+    folder, _, _ = classifier
+    predictor = Predictor.load(folder, None, 8, None, True)
+    lines = ["good", "bad story", "good film indeed", "film", "bad good bad good bad", "story"]
+    expected = predictor.answer(lines)
+    sizes = []
+    collect = type(predictor.task).build_dataset_for_inference
+
+    def build(self, items, *rest):
+        sizes.append((len(items), max(len(sentence.tokens) for texts in items for sentence in texts)))
+        return collect(self, items, *rest)
+
+    monkeypatch.setattr(type(predictor.task), "build_dataset_for_inference", build)
+    monkeypatch.setattr("muse_plugin.inference.predict.BATCH_WORDS", 4)
+    answers = predictor.answer(lines)
+    assert sizes == [(3, 1), (1, 2), (1, 3), (1, 5)]
+    for answer, other in zip(answers, expected, strict=True):
+        assert answer.scores == pytest.approx(other.scores, abs=1e-6)
+
+
 def test_a_moved_data_folder_is_named_by_a_flag(classifier, tmp_path, capsys):
     folder, _, _ = classifier
     shutil.copytree(folder / "data", tmp_path / "moved")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from support.helpers import assert_close
 from muse_plugin.matching import cache_writer, encode, sentences
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.vector_cache import VectorCache, read_meta
+from muse_plugin.text.word_pieces import PieceRules, WordPieces
 from muse_plugin_command import cli
 
 
@@ -176,6 +178,17 @@ def test_what_cannot_be_encoded_is_named_and_nothing_is_made(shop, tmp_path, cap
     with pytest.raises(ValueError, match=words):
         raise ValueError(error)
     assert not (tmp_path / "c").exists()
+
+
+def test_a_line_of_signs_that_word_pieces_do_not_know_is_found_before_anything_is_encoded(tmp_path):
+    pieces = WordPieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"], PieceRules(True, True, True))
+    model = SimpleNamespace(predictor=SimpleNamespace(refuses=lambda _: False, tokenizer=pieces))
+    source = tmp_path / "text"
+    source.write_text("a\na\n")
+    assert sentences.survey_text(model, source, False)[1] == 2
+    source.write_text("a\n\ufffd\na\n")
+    with pytest.raises(ValueError, match=r"line 2"):
+        sentences.survey_text(model, source, False)
 
 
 def run(path, source, folder, *flags):
