@@ -14,6 +14,8 @@ from results import Result, read_results
 
 from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
 
+_LONGEST_OF_TWO = 34  # characters of a label that leave room for another next to it
+
 
 def collect(results: list[Result]) -> dict[str, list[Result]]:
     """The test results of each row, without floors, which have no parameters.
@@ -34,7 +36,8 @@ def collect(results: list[Result]) -> dict[str, list[Result]]:
 
 def draw(rows: dict[str, list[Result]], path: Path) -> None:
     """Writes the figure."""
-    with open_figure(path, 5.6, 3.8, "--output") as figure:
+    columns = 2 if max(map(len, rows)) <= _LONGEST_OF_TWO else 1
+    with open_figure(path, 6.2, 3.2 + 0.2 * -(-len(rows) // columns), "--output") as figure:
         axes = figure.add_subplot()
         axes.grid(axis="y", **GRID)
         axes.set_axisbelow(True)
@@ -52,7 +55,7 @@ def draw(rows: dict[str, list[Result]], path: Path) -> None:
             )
         axes.set_xlabel("parameters, millions")
         axes.set_ylabel(f"test accuracy, {next(iter(rows.values()))[0].dataset}, %")
-        figure.legend(loc="outside lower center", ncols=2, frameon=False)
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False)
 
 
 def main() -> int:
