@@ -11,12 +11,24 @@ import results_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = (
-    *("model", "heads", "disagreement", "optimizer", "lr", "warmup", "word_dropout", "hidden", "seed", "parameters"),
+    *(
+        "model",
+        "heads",
+        "disagreement",
+        "optimizer",
+        "lr",
+        "warmup",
+        "word_dropout",
+        "hidden",
+        "decay",
+        "seed",
+        "parameters",
+    ),
     *("train_command", "test_set", "data_fold"),
 )
 # Of each optimizer; others are part of a row's name.
 USUAL = {"sgd": {"lr": "0.05", "warmup": "0"}, "adam": {"lr": "0.001", "warmup": "100"}}
-REGULAR = {"word_dropout": "0", "hidden": "512"}  # of all; others are part of a row's name
+REGULAR = {"word_dropout": "0", "hidden": "512", "decay": "0"}  # of all; others are part of a row's name
 # The published setting of everything else.
 PUBLISHED = {
     **{"batch": "32", "epochs": "50", "patience": "5", "max_words": "512", "freeze_vectors": "0"},

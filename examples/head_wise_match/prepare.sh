@@ -135,7 +135,7 @@ for model in "${models[@]}"; do
       lower_case=${LOWER_CASE:-1}
       kept=("text=sub-words" "vocabulary=${translation_data##*/}" "lower_case=$lower_case")
       ;;
-    *) kept=("text=words" "word_vectors=${vectors##*/}") ;;
+    *) kept=("text=words" "word_vectors=$(name_vectors)") ;;
   esac
   keep_settings "$data" "dataset=$dataset" "${kept[@]}" "trial=$trial${*:+ flags=$*}"
   step "$data" text "binarise for $model" binarise "$@"

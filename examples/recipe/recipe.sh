@@ -33,7 +33,7 @@ fail() {
 
 check_settings() { # check_settings NAME=KIND...: refuses what the environment sets to anything else, all of it in one sentence
   # KIND is a name below, or the values: 'a|b|c', or 'a b c' where they are many. NAME+ may have several values, separated by spaces.
-  local setting name kind pattern rule several is value values faults=''
+  local setting name kind pattern rule several is value values given faults=''
   for setting in "$@"; do
     name=${setting%%=*} kind=${setting#*=}
     case "$kind" in
@@ -54,16 +54,20 @@ check_settings() { # check_settings NAME=KIND...: refuses what the environment s
     if [[ "$name" == *+ ]]; then name=${name%+} rule=$several is='one is'; fi
     values=("${!name:-}")
     if [[ "$is" != is ]]; then read -r -a values <<<"${values[0]}"; fi
+    given=' '
     for value in "${values[@]+"${values[@]}"}"; do
       [[ -z "$value" || "$value" =~ ^($pattern)$ ]] || faults+="; $name must be $rule, but $is '$value'"
+      if [[ "$given" == *" $value "* ]]; then faults+="; $name has '$value' twice; give it once"; fi
+      given+="$value "
     done
   done
   [[ -z "$faults" ]] || fail "${faults#; }."
 }
 
 start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folders and defaults; the models and settings of this recipe
+  local known=${2-muse muse_simple transformer} # empty: no model is trained, and MODEL means nothing
   recipe=$1
-  check_settings "MODEL=${2:-muse muse_simple transformer}" SEED=whole 'TRIAL=0|1' 'SKIP_SETUP=0|1' NUM_GPUS=whole NUM_NODES=count \
+  check_settings ${known:+"MODEL=$known"} SEED=whole 'TRIAL=0|1' 'SKIP_SETUP=0|1' NUM_GPUS=whole NUM_NODES=count \
     NODE_RANK=whole MAX_TOKENS=count UPDATES=count MERGES=count AVERAGED=count BPE_DROPOUT=share 'SIMCUT=0|1' 'RDROP=0|1' \
     'JOINT=0|1' KEEP=count 'SUBWORDS=bpe|none|sentencepiece|sentencepiece:unigram|sentencepiece:bpe' "${@:3}"
   if [[ "${SUBWORDS:-}" == none && "$recipe" != iwslt15_en_vi ]]; then

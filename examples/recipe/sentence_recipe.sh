@@ -26,8 +26,11 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   if [[ "${*:3}" == *CRF=* ]]; then floor=crf; fi
   start_recipe "$1" "$known" "MODELS+=$known" "BASELINE=none|$floor" SEEDS+=whole LR=positive BATCH=count EPOCHS=count PATIENCE=whole WARMUP=whole \
     DECAY=share 'FREEZE_VECTORS=0|1' "${@:3}"
+  [[ -z "${MODEL:-}" || -z "${MODELS:-}" ]] || fail "MODEL and MODELS both say what is trained, '$MODEL' and '$MODELS'; unset one."
+  [[ -z "${SEED:-}" || -z "${SEEDS:-}" ]] || fail "SEED and SEEDS both say which seeds are meant, '$SEED' and '$SEEDS'; unset one."
   read -r -a models <<<"${MODELS:-${MODEL:-${known%% *}}}"
   read -r -a seeds <<<"${SEEDS:-${SEED:-1}}"
+  if ((${#models[@]} == 0 || ${#seeds[@]} == 0)); then fail "MODELS and SEEDS must name something, but one is blank; unset it."; fi
   choose_baseline
   vectors=${WORD_VECTORS:-}
   freeze_vectors=${FREEZE_VECTORS:-0}
@@ -45,6 +48,10 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   elif [[ "$freeze_vectors" != 0 ]]; then
     fail "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE: vectors that are neither given nor trained mean nothing."
   fi
+}
+
+name_vectors() { # prints what tells WORD_VECTORS from another file, also from one of the same name; nothing without it
+  if [[ -n "$vectors" ]]; then printf '%s@%s' "${vectors##*/}" "$(cksum <"$vectors" | cut -d ' ' -f 1)"; fi
 }
 
 choose_profile() { # choose_profile USUAL GIVEN: sets profile, and profile_suffix for the folders of runs with the other one
@@ -201,7 +208,7 @@ start_tagging_recipe() { # start_tagging_recipe NAME [NAME=KIND...]: as start_se
     'LOWER_CASE=0|1' 'CHARACTERS=none|cnn|bilstm' 'FEATURES=0|1' WORD_DROPOUT=share 'CRF=0|1' "${@:2}"
   threshold=${THRESHOLD:-2}
   prepare_tagger_flags=(--characters --threshold "$threshold")
-  prepare_tagger_settings=("threshold=$threshold" "word_vectors=${vectors##*/}")
+  prepare_tagger_settings=("threshold=$threshold" "word_vectors=$(name_vectors)")
   if [[ "${LOWER_CASE:-0}" == 0 ]]; then return; fi
   prepare_tagger_flags+=(--lower-case) # the words, not their characters
   prepare_tagger_settings+=("lower_case=1")

@@ -17,7 +17,7 @@ set -euo pipefail
 # shellcheck source=examples/snli/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-keep_settings "$data" "dataset=$dataset" "word_vectors=${vectors##*/}" "trial=$trial${*:+ flags=$*}"
+keep_settings "$data" "dataset=$dataset" "word_vectors=$(name_vectors)" "trial=$trial${*:+ flags=$*}"
 archive=
 splits=(train valid test)
 held_out=0 # the last training pairs, for validation

@@ -88,6 +88,7 @@ class ModelFactory:
             has_heads=None,
             loads_checkpoint=False,
             source_dictionary=self.dictionary,
+            unknown_index=self.dictionary.unk(),
             character_dictionary=None,
         )
 

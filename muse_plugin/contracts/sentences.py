@@ -24,6 +24,7 @@ class TaskOfSentences(Protocol):
         max_words: longest text in words; None for any.
         source_dictionary: of words; None where inputs are vectors.
         character_dictionary: of characters; None where the data have none.
+        unknown_index: the id of an unknown word; None where inputs are vectors.
         loads_checkpoint: whether the model is built for a checkpoint, which brings what is else read from files.
         has_heads: whether the model that was built pools by heads that attend to words; None before there is one.
     """
@@ -36,6 +37,7 @@ class TaskOfSentences(Protocol):
     max_words: Optional[int]
     source_dictionary: Any
     character_dictionary: Any
+    unknown_index: Any
     loads_checkpoint: bool
     has_heads: Optional[bool]
 

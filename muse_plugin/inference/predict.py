@@ -155,6 +155,20 @@ def _write_json(answer: Answer, labels: Sequence[str], predicts: str) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
+def check_finite(scores: Tensor) -> Tensor:
+    """Returns what a model has computed.
+
+    Raises:
+        ValueError: if it is inf or NaN somewhere, of which a label would still be the largest.
+    """
+    if not bool(torch.isfinite(scores).all()):
+        raise ValueError(
+            "scores must be finite, but the model gave inf or NaN; its parameters are damaged, or training diverged: "
+            "use an earlier checkpoint."
+        )
+    return scores
+
+
 class LoadedModel(NamedTuple):
     """A sentence model as its checkpoint has it.
 
@@ -312,7 +326,7 @@ class Predictor:
         if len(parts) != wanted:
             raise ValueError(
                 f"this model reads pairs, two texts in a line with a tab between them, but line {number} has "
-                f"{len(parts)}: {line[:60]!r}."
+                f"{len(parts)}: {line[:60]!r}; keep the two columns of texts, for example by cut -f 1,2."
             )
         texts = []
         for part in parts:
@@ -396,7 +410,7 @@ class Predictor:
         if self.use_cuda:
             batch = utils.move_to_cuda(batch)
         with torch.no_grad():
-            logits: Tensor = self.model(**batch["net_input"]).logits.float()
+            logits = check_finite(self.model(**batch["net_input"]).logits.float())
             labels = self.task.labels
             if self.tags_words:
                 tags = self.model.best_tags(logits, batch["net_input"]["src_lengths"])  # type: ignore[operator]

@@ -83,7 +83,7 @@ def _read_pair(path: Path, number: int) -> list[str]:
     if len(texts) != 2 or not all(texts):
         raise ValueError(
             f"a pair is two texts with a tab between them, but line {number} of {path} has {len(texts)}: "
-            f"{line[0][:60]!r}."
+            f"{line[0][:60]!r}; keep the two columns of texts, for example by cut -f 1,2."
         )
     return texts
 

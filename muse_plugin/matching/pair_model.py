@@ -9,7 +9,7 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.inference.length_batches import make_batches
-from muse_plugin.inference.predict import BATCH_WORDS, Predictor, load_sentence_model
+from muse_plugin.inference.predict import BATCH_WORDS, Predictor, check_finite, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
 from muse_plugin.matching.vector_cache import VectorCache
 from muse_plugin.models.sentence_model import SentenceModel
@@ -136,7 +136,7 @@ class PairModel:
         """Logits, or numbers, of pairs of vectors (B, ``width``): shape (B, outputs), float32 on the CPU."""
         with torch.no_grad():
             logits: Tensor = self.model.score_pairs(first.to(self.device), second.to(self.device)).float().cpu()
-        return _check_finite(logits)
+        return check_finite(logits)
 
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """Logits, or numbers, of every one of ``first`` with every one of ``second``.
@@ -164,7 +164,7 @@ class PairModel:
                 for begin in range(0, len(second), columns):
                     block = self.model.score_all_pairs(part, second[begin : begin + columns])
                     logits[start : start + rows, begin : begin + columns] = block.float()
-        return _check_finite(logits)
+        return check_finite(logits)
 
     def choose_output(self, label: Optional[str]) -> int:
         """Which output pairs are ranked by.
@@ -216,12 +216,3 @@ class PairModel:
     def publish(self, values: Tensor) -> Tensor:
         """Turns ``rank_values`` into what is shown: probabilities, or the numbers."""
         return values if self.predicts_numbers else values.sigmoid()
-
-
-def _check_finite(logits: Tensor) -> Tensor:
-    if not bool(torch.isfinite(logits).all()):
-        raise ValueError(
-            "scores of pairs must be finite, but the model gave inf or NaN; its parameters are damaged, or training "
-            "diverged: use an earlier checkpoint."
-        )
-    return logits

@@ -84,7 +84,7 @@ def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
         always_project=str(cfg.input_projection) == "always",
         features=features,
         word_dropout=cfg.word_dropout,
-        unknown_idx=dictionary.unk(),
+        unknown_idx=task.unknown_index,
     )
 
 

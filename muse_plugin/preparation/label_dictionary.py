@@ -16,6 +16,7 @@ from muse_plugin.files.lines import clean_line
 from muse_plugin.text import SPECIAL_SYMBOLS
 
 _SHOWN = 40  # characters of a label in messages
+_HEADERS = frozenset("label labels gold_label class category sentiment target tag".split())
 _FILLER = re.compile(r"madeupword\d{4}")  # fairseq's own names for empty rows of a dictionary
 
 
@@ -35,8 +36,8 @@ def check_label(label: str, line: int, path: Path) -> str:
         raise ValueError(f"each example needs a label, but that in line {line} of {path} is empty; add one.")
     if " " in cleaned:
         raise ValueError(
-            f"a label must have no white space, but line {line} of {path} has {label[:_SHOWN]!r}; replace it in the "
-            "file, for example by '_'."
+            f"a label must have no white space, but line {line} of {path} has {label[:_SHOWN]!r}; if that is "
+            "the text, name the columns, such as --format tsv:text=1,label=2; else replace it, for example by '_'."
         )
     if cleaned in SPECIAL_SYMBOLS or _FILLER.fullmatch(cleaned):
         raise ValueError(
@@ -44,6 +45,25 @@ def check_label(label: str, line: int, path: Path) -> str:
             f"madeupword0000), but line {line} of {path} has {label[:_SHOWN]!r}; rename it."
         )
     return cleaned
+
+
+def check_header(counts: Mapping[str, int], first_lines: Mapping[str, int], path: Path) -> None:
+    """Refuses a first line that names columns.
+
+    Args:
+        counts: how often each label occurs in the training file.
+        first_lines: where each occurs first.
+        path: the file.
+
+    Raises:
+        ValueError: if the label of line 1 occurs nowhere else and is what columns of labels are called.
+    """
+    for label, line in first_lines.items():
+        if line == 1 and counts[label] == 1 and label.lower() in _HEADERS:
+            raise ValueError(
+                f"every line must be an example, but line 1 of {path} has the label {label!r}, which is in no other "
+                "line and looks like the name of a column; give --header, or rename the label."
+            )
 
 
 def check_number(label: str, line: int, path: Path) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import iterate_lines
 from muse_plugin.preparation.corpus_formats import CorpusFormat
-from muse_plugin.preparation.label_dictionary import build_label_dictionary, check_known, check_several
+from muse_plugin.preparation.label_dictionary import build_label_dictionary, check_header, check_known, check_several
 from muse_plugin.preparation.labelled_sentences import SentenceReader
 from muse_plugin.preparation.split_files import SplitFiles, count_tokens, iterate_tokens
 from muse_plugin.preparation.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
@@ -133,6 +133,8 @@ class Preparation:
             splits.append(split)
         if self.args.valid_from_train:
             splits.insert(1, splits[0].move_part("valid", self.args.valid_from_train, self.args.seed))
+        if all(split.name != "valid" for split in splits):
+            self.report.append("no sentences for validation: give --valid, or --valid-from-train 0.1")
         if self.reader.skipped:
             self.report.append(f"skipped {self.reader.skipped:,} examples with an empty text")
         if self.reader.repaired:
@@ -154,6 +156,7 @@ class Preparation:
         else:
             dictionary, where = build_label_dictionary(counts), "the training split"
         known = dictionary.symbols[dictionary.nspecial :]
+        check_header(counts, splits[0].first_lines, splits[0].source)
         for split in splits:
             check_known(split.first_lines, known, split.source, where)
         check_several(known, splits[0].source)

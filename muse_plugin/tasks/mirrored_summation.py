@@ -91,7 +91,7 @@ class MuseMirroredSummationTask(FairseqTask):
 
     predicts = "number"
     pairs = False
-    max_words = source_dictionary = target_dictionary = character_dictionary = has_heads = None
+    max_words = source_dictionary = target_dictionary = character_dictionary = unknown_index = has_heads = None
     labels: list[str] = []
     loads_checkpoint = False
     cfg: MirroredSummationConfig

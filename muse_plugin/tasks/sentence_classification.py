@@ -44,7 +44,7 @@ class MuseSentenceClassificationTask(SentenceTask):
                     f"--unknown-words drop is for data of words alone, but {self.folder} has their characters, which "
                     "tell unknown words apart; drop the flag, or prepare the data without --characters."
                 )
-            self.dropped = self.dictionary.unk()
+            self.dropped = self.unknown_index
 
     @property
     def outputs(self) -> int:

@@ -103,7 +103,9 @@ def make_task(
         "source_dictionary": make_dictionary(SYMBOLS),
         "character_dictionary": make_dictionary(CHARACTERS) if characters else None,
     }
-    return SimpleNamespace(**{**attributes, **settings})
+    attributes |= settings
+    dictionary = attributes["source_dictionary"]
+    return SimpleNamespace(**{"unknown_index": None if dictionary is None else dictionary.unk(), **attributes})
 
 
 def build(model: str = "multi_scale_transformer", task: object = None, seed: int = 3, **flags: object) -> nn.Module:

@@ -187,7 +187,8 @@ def load_tags(folder: Path, split: str, dictionary: Dictionary, texts: Texts) ->
     if len(wrong) > 0:
         raise ValueError(
             f"every word must have one tag, but line {wrong[0] + 1} of {folder / split} has {counts[wrong[0]]} tags "
-            f"for {texts.lengths[wrong[0]]} words; prepare both from the same file."
+            f"for {texts.lengths[wrong[0]]} words; prepare both from the same file, or if there is a label for each "
+            "text, use --task muse_sentence_classification."
         )
     tags = [dataset[i][: texts.sizes[i]].long() - dictionary.nspecial for i in range(len(dataset))]
     check_targets(folder / split, torch.tensor([bool((row < 0).any()) for row in tags]))
@@ -205,7 +206,10 @@ def load_numbers(path: Path, count: int, sentences: int) -> Tensor:
         ValueError: if a line does not hold ``count`` finite numbers, or there are more or fewer lines than sentences.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"--numbers reads {path}, which is not there; prepare with muse-plugin prepare-text.")
+        found = "the data have labels: drop --numbers" if (path.parent / "dict.txt").is_file() else "it is not there"
+        raise FileNotFoundError(
+            f"--numbers reads {path}, but {found}; or prepare the data with muse-plugin prepare-text --numbers."
+        )
     rows = []
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, start=1):

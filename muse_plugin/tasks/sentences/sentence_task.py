@@ -22,6 +22,7 @@ from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts, drop_word
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
 from muse_plugin.text.lowered_words import LoweredWord, find_character, written_form
+from muse_plugin.text.text_settings import find_sentence_settings, load_text_settings
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +85,14 @@ class SentenceTask(FairseqTask):
         self.state.merge_state_dict({"dictionaries": self._fingerprint_dictionaries()})
         logger.info(f"dictionary: {len(self.dictionary):,} words; labels: {' '.join(self.labels) or 'none'}")
 
+    @property
+    def unknown_index(self) -> int:
+        """The id that an unknown word has in the data; word pieces have one of their own."""
+        piece = None
+        if find_sentence_settings(self.folder).is_file():
+            piece = load_text_settings(self.folder)[0].settings.unknown_piece
+        return int(self.dictionary.index(piece or self.dictionary.unk_word))
+
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> "SentenceTask":
         """Called by fairseq, with arguments that do not matter here."""
@@ -124,7 +133,13 @@ class SentenceTask(FairseqTask):
 
     def load_label_dictionary(self) -> Optional[Dictionary]:
         """The dictionary of labels or tags; None for numbers."""
-        return _load_dictionary(self.folder / "label")
+        folder = self.folder / "label"
+        if next(folder.glob("*.label"), None) is not None:
+            raise ValueError(
+                f"labels need {folder / 'dict.txt'}, but these data have numbers: give --numbers, which says how many "
+                f"a sentence has, and --criterion {CRITERIONS['number']}."
+            )
+        return _load_dictionary(folder)
 
     def load_targets(self, split: str, texts: Texts) -> Any:
         """What is to be predicted of a split, as ``SentenceDataset`` wants it."""

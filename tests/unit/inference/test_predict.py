@@ -344,6 +344,20 @@ def test_bad_flags_and_files_are_named_in_a_sentence(classifier, tmp_path, capsy
     assert "must be those that" in error_of("--path", folder, "--data", other / "data", "--cpu")
 
 
+@pytest.mark.parametrize("kind", ["classifier", "tagger"])
+def test_a_model_that_computes_no_numbers_gives_no_answer(kind, tmp_path, request, capsys):
+    folder, _, _ = request.getfixturevalue(kind)
+    shutil.copytree(folder, tmp_path / "copy")
+    path = tmp_path / "copy" / "checkpoint_best.pt"
+    state = torch.load(path, weights_only=False)
+    name = next(name for name in state["model"] if name.endswith("projection.bias"))
+    state["model"][name] = torch.full_like(state["model"][name], float("nan"))
+    torch.save(state, path)
+    lines, error = predict(capsys, tmp_path / "copy", "good film\n")
+    assert lines is None
+    assert "scores must be finite, but the model gave inf or NaN; its parameters are damaged" in error
+
+
 def test_a_translation_model_is_refused(classifier, tmp_path, capsys):
     folder, _, _ = classifier
     state = torch.load(folder / "checkpoint_best.pt", weights_only=True)

@@ -37,7 +37,7 @@ def test_invisible_characters_are_no_part_of_a_label():
     [
         ("", r"needs a label, but that in line 3 of a\.txt is empty"),
         ("\u200b", r"needs a label, but that in line 3 of a\.txt is empty"),
-        ("very good", r"no white space, but line 3 of a\.txt has 'very good'; replace it"),
+        ("very good", r"no white space, but line 3 of a\.txt has 'very good'; if that is the text"),
         ("a\u00a0b", r"no white space, but line 3 of a\.txt"),
         ("<pad>", r"dictionaries reserve \(<s>, .*\), but line 3 of a\.txt has '<pad>'; rename it"),
         ("<mask>", "has '<mask>'"),

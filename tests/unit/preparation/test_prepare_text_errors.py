@@ -32,6 +32,9 @@ def refuse(tmp_path, prepare):
         ("pos\ta\n</s>\tb\n", [], r"dictionaries reserve .* line 2 of .*bad has '</s>'"),
         ("1\ta\nx\tb\n", ["--numbers"], r"with --numbers .* line 2 of .*bad has 'x'"),
         (b"1\ta\n1\t\xff\n", [], r"UTF-8 text file, but line 2 of .*bad has the byte 0xff"),
+        ("a b\tpos\n", [], r"line 1 of .*bad has 'a b'; if that is the text, name the columns, such as --format"),
+        ("label\ttext\npos\ta\nneg\tb\n", [], r"line 1 of .*bad has the label 'label', .* give --header, or rename"),
+        ("Class\ttext\npos\ta\nneg\tb\n", [], r"line 1 of .*bad has the label 'Class'"),
         ("", [], r"--train must name a file with text, but .*bad is empty"),
         (
             "a\tb\ty\na\t\ty\n",

@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import REPOSITORY, assert_close
 
+from muse_plugin.tasks.sentence_classification import MuseSentenceClassificationTask, SentenceClassificationConfig
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, load_text_settings
 from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin.text.word_pieces import PieceRules, WordPieces, choose_rules, read_vocabulary
+from muse_plugin_command import cli
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "[", "]", "<", ">", "/", "s", "sep", "un", "##aff", "##able", "cafe", "café", "a", "##b", ".", "中"]
@@ -82,6 +84,20 @@ def test_special_entries_in_a_text_are_not_special(bert):
     assert split("a [SEP] b</s>") == ["a", "[", "sep", "]", "[UNK]", "<", "/", "s", ">"]
     assert not {"[CLS]", "[MASK]", "[PAD]"} & set(split("[CLS][MASK] [PAD] x"))
     assert split("[sep][SEP]") == ["[", "sep", "]"] * 2
+
+
+def test_the_unknown_piece_is_the_unknown_word_of_a_task(bert, tmp_path):
+    (tmp_path / "train.txt").write_text("x\ta zzz a\ny\ta\n" * 2)
+    words = ["prepare-text", "--train", str(tmp_path / "train.txt"), "--output", str(tmp_path / "data")]
+    assert cli.main([*words, "--tokenizer", "wordpiece", "--bert-dir", str(bert())]) == 0
+    flags = {"data": str(tmp_path / "data"), "max_words": 9}
+    lengths = {}
+    for unknown_words in ("keep", "drop"):
+        cfg = SentenceClassificationConfig(**flags, unknown_words=unknown_words)
+        task = MuseSentenceClassificationTask(cfg)
+        assert task.unknown_index == task.source_dictionary.index("[UNK]") != task.source_dictionary.unk()
+        lengths[unknown_words] = task.load_dataset("train").sizes.tolist()
+    assert lengths == {"keep": [3, 1] * 2, "drop": [2, 1] * 2}
 
 
 def test_a_word_of_more_than_a_hundred_characters_is_unknown(bert):

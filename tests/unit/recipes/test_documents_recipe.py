@@ -237,7 +237,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
         write_result(files, "lama", 1, test_set, 70.0, heads="5")
         write_result(files, "sentence_transformer", 1, test_set, 60.0, warmup="9")
         write_result(files, "lama", 1, test_set, 65.0, optimizer="adam", lr="0.001", warmup="100")
-        write_result(files, "lama", 1, test_set, 64.0, word_dropout="0.3", hidden="0")
+        write_result(files, "lama", 1, test_set, 64.0, word_dropout="0.3", hidden="0", decay="0.2")
     flags = ("--published", RECIPE / "published.tsv", "--output", tmp_path / "R.md")
     assert run_main(monkeypatch, load("compare"), *sorted(files.iterdir()), *flags) == 0
     rows = (tmp_path / "R.md").read_text().splitlines()[2:]
@@ -245,7 +245,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
         "| lama | 3 | 92.00 ± 2.00 | 93.00 ± 2.65 | 92.00 | 96.5 |",
         "| lama, 5 heads | 1 | 70.00 | 70.00 | 70.00 |  |",
         "| lama, OPTIMIZER=adam | 1 | 65.00 | 65.00 | 65.00 | 96.5 |",
-        "| lama, WORD_DROPOUT=0.3, HIDDEN=0 | 1 | 64.00 | 64.00 | 64.00 | 96.5 |",
+        "| lama, WORD_DROPOUT=0.3, HIDDEN=0, DECAY=0.2 | 1 | 64.00 | 64.00 | 64.00 | 96.5 |",
         "| lama_context-emb | 1 | 80.00 | 80.00 | 80.00 | 83.1 |",
         "| sentence_transformer, WARMUP=9 | 1 | 60.00 | 60.00 | 60.00 | 90.1 |",
     ]

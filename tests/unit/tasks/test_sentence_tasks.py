@@ -455,7 +455,8 @@ def test_raises_error_when_there_are_not_as_many_tags_as_words(tagged, tags, cou
     rewrite(tagged, "label", "train", [TAGGED[0][1], "O", tags])
     with raises(
         f"every word must have one tag, but line 3 of {tagged / 'label' / 'train'} has {count} tags for 2 words; "
-        "prepare both from the same file."
+        "prepare both from the same file, or if there is a label for each text, use --task "
+        "muse_sentence_classification."
     ):
         tag(tagged).load_dataset("train")
 
@@ -557,9 +558,26 @@ def test_raises_error_when_numbers_are_missing_or_too_few(tmp_path):
         classify(folder, numbers=1).load_dataset("train")
     path.unlink()
     with raises(
-        f"--numbers reads {path}, which is not there; prepare with muse-plugin prepare-text.", FileNotFoundError
+        f"--numbers reads {path}, but it is not there; or prepare the data with muse-plugin prepare-text --numbers.",
+        FileNotFoundError,
     ):
         classify(folder, numbers=1).load_dataset("train")
+
+
+def test_labels_and_numbers_taken_for_each_other_are_named(single, tmp_path):
+    path = single / "label" / "train.label"
+    with raises(
+        f"--numbers reads {path}, but the data have labels: drop --numbers; or prepare the data with muse-plugin "
+        "prepare-text --numbers.",
+        FileNotFoundError,
+    ):
+        classify(single, numbers=1).load_dataset("train")
+    folder = write_data(tmp_path / "numbers", {"train": [("a b", "1"), ("b", "2")]}, numbers=True)
+    with raises(
+        f"labels need {folder / 'label' / 'dict.txt'}, but these data have numbers: give --numbers, which says how "
+        "many a sentence has, and --criterion muse_sentence_regression."
+    ):
+        classify(folder)
 
 
 def test_raises_error_when_a_limit_is_out_of_range(single):
