@@ -239,6 +239,23 @@ def test_word_vectors_are_those_that_were_prepared(tmp_path):
     assert args.freeze_word_vectors
 
 
+def test_vectors_of_another_file_of_the_same_name_are_told_apart(tmp_path):
+    program = f". {EXAMPLES}/recipe/recipe.sh; . {EXAMPLES}/recipe/sentence_recipe.sh; vectors=$1; name_vectors"
+
+    def name(path):
+        command = ["bash", "-c", program, "bash", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    names = []
+    for folder, numbers in (("a", "1 2"), ("b", "1 3"), ("c", "1 2")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "v.txt").write_text(f"the {numbers}\n")
+        names.append(name(tmp_path / folder / "v.txt"))
+    assert names[0] == names[2] != names[1]
+    assert all(found.startswith("v.txt@") for found in names)
+    assert name("") == ""
+
+
 def test_mirrored_summation_has_the_published_windows(tmp_path):
     commands = read_commands(tmp_path, "mirrored_summation", TERMS="10 50")
     assert len(commands) == 8
@@ -274,6 +291,10 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("sst", {"MODEL": "sentence_cnn", "ALPHA": "1"}, "ALPHA and SCALES need MODEL=multi_scale_transformer"),
         ("sst", {"WORD_VECTORS": "/nowhere"}, "WORD_VECTORS must be a file, but there is none at /nowhere."),
         ("sst", {"FREEZE_VECTORS": "1"}, "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE"),
+        ("sst", {"MODEL": "sentence_cnn", "MODELS": "sentence_bigru"}, "MODEL and MODELS both say what is trained"),
+        ("sst", {"SEED": "1", "SEEDS": "2"}, "SEED and SEEDS both say which seeds are meant, '1' and '2'; unset one."),
+        ("sst", {"MODELS": " "}, "MODELS and SEEDS must name something, but one is blank; unset it."),
+        ("sst", {"SEEDS": "1 2 1"}, "SEEDS has '1' twice; give it once."),
         (
             "snli",
             {"DATASET": "qnli"},
