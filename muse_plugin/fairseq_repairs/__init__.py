@@ -36,6 +36,7 @@ from muse_plugin.fairseq_repairs import (
     resuming,
     several_cpu_processes,
     spawned_processes,
+    unlogged_metric,
     unused_bias,
 )
 from muse_plugin.fairseq_repairs.repair import Repair
@@ -74,6 +75,7 @@ REPAIRS: tuple[Repair, ...] = (
     moses_languages.REPAIR,
     checkpoint_mismatch.REPAIR,
     unused_bias.REPAIR,
+    unlogged_metric.REPAIR,
 )
 
 

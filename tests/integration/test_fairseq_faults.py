@@ -89,6 +89,14 @@ def test_a_misspelt_override_gets_the_nearest_setting_proposed(trained, model):
     run("validate", trained.data, "--path", path, *flags, "{'dropout': 0.5}")
 
 
+def test_a_score_that_validation_has_not_is_named_with_those_that_it_has(trained, tmp_path):
+    fairseq_repairs.apply()  # as for generate
+    flags = ["--max-update", 1, "--best-checkpoint-metric", "f1_foo"]
+    sentence = r"must be a score of the validation, which has .*loss.*, but got f1_foo; name one of these"
+    with pytest.raises(ValueError, match=sentence):
+        train(trained.data, tmp_path, "muse_tiny", *SMALL, *flags)
+
+
 def test_flags_that_a_checkpoint_does_not_know_yet_can_be_given(trained, tmp_path):
     state = torch.load(trained.path, weights_only=False)
     del state["cfg"]["model"]["int8_inference"]
