@@ -105,6 +105,7 @@ def train_all(folder, commands, process, rank):
     try:
         record = Record()
         for number, (name, settings) in enumerate(commands.items()):
+            settings.checkpoint.save_dir = str(folder / f"checkpoints_{process}")  # where two of them write a test file
             if rank is None:
                 settings.optimization.update_freq = [2 * n for n in settings.optimization.update_freq]
             else:

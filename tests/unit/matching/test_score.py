@@ -306,7 +306,7 @@ def test_an_output_that_does_not_go_without_saying_must_be_named(load):
 def test_damaged_parameters_are_noticed(load, caches):
     model = load()
     vectors = VectorCache(caches[0]).read(0, 2)
-    with pytest.raises(ValueError, match="scores of pairs must be finite, but the model gave inf or NaN"):
+    with pytest.raises(ValueError, match="scores must be finite, but the model gave inf or NaN"):
         model.score_pairs(vectors, vectors * float("nan"))
 
 
