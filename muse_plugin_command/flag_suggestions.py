@@ -10,7 +10,7 @@ from typing import Any
 CLOSENESS = 0.75  # of difflib; --encoder-kernel-size and --encoder-kernel-sizes have 0.98
 
 _UNKNOWN = "unrecognized arguments: "
-_MISSING = "the following arguments are required: "  # argparse says this first, also where one of them is misspelt
+MISSING = "the following arguments are required: "  # argparse says this first, also where one of them is misspelt
 _INVALID_CHOICE = re.compile(r"^argument (?P<flag>[^:]+): invalid choice: (?P<quote>['\"])(?P<value>.*?)(?P=quote)")
 
 
@@ -31,7 +31,7 @@ def add_suggestions(message: str, parser: argparse.ArgumentParser, words: Sequen
         The message; as it was if nothing is near.
     """
     pairs = []
-    if message.startswith((_UNKNOWN, _MISSING)):
+    if message.startswith((_UNKNOWN, MISSING)):
         given = message[len(_UNKNOWN) :].split() if message.startswith(_UNKNOWN) else words
         known = sorted({flag for action in _actions(parser) for flag in action.option_strings if flag[:2] == "--"})
         flags = dict.fromkeys(word.partition("=")[0] for word in given if word.startswith("--") and word != "--")
@@ -44,7 +44,7 @@ def add_suggestions(message: str, parser: argparse.ArgumentParser, words: Sequen
     found = [(word, near) for word, near in pairs if near]
     if not found:
         return message
-    alone = len(pairs) == 1 and not message.startswith(_MISSING)
+    alone = len(pairs) == 1 and not message.startswith(MISSING)
     texts = [near if alone else f"{near} for {word}" for word, near in found]
     return f"{message}; did you mean {', '.join(texts)}?"
 

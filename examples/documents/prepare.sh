@@ -91,8 +91,9 @@ binarise() { # binarise FLAGS...: the data of $fold
 
 prepare() { # prepare FLAGS...: for $fold
   choose_data
+  name_vectors
   keep_settings "$data" "dataset=$dataset" "source=$source" "folds=$folds" "fold=$fold" "fold_seed=$fold_seed" \
-    "word2vec=$word2vec" "word_vectors=$(name_vectors)" "trial=$trial${*:+ flags=$*}"
+    "word2vec=$word2vec" "word_vectors=$vectors_name" "trial=$trial${*:+ flags=$*}"
   step "$data" text "binarise ${data#"$work_dir"/}" binarise "$@"
 }
 

@@ -135,7 +135,10 @@ for model in "${models[@]}"; do
       lower_case=${LOWER_CASE:-1}
       kept=("text=sub-words" "vocabulary=${translation_data##*/}" "lower_case=$lower_case")
       ;;
-    *) kept=("text=words" "word_vectors=$(name_vectors)") ;;
+    *)
+      name_vectors
+      kept=("text=words" "word_vectors=$vectors_name")
+      ;;
   esac
   keep_settings "$data" "dataset=$dataset" "${kept[@]}" "trial=$trial${*:+ flags=$*}"
   step "$data" text "binarise for $model" binarise "$@"

@@ -41,10 +41,11 @@ split() { # split TEST: the domain's text as UTF-8, training and test set
   python "$here/split_domain.py" "${flags[@]}" | tee >(cat >&3)
 }
 
+name_vectors
 for domain in "${domains[@]}"; do
   choose_data
   test=$(choose_test)
-  keep_settings "$data" "domain=$domain" "test=$test" "clean=$clean" "valid=$valid of train, seed 1" "word_vectors=$(name_vectors)" "trial=$trial${*:+ flags=$*}"
+  keep_settings "$data" "domain=$domain" "test=$test" "clean=$clean" "valid=$valid of train, seed 1" "word_vectors=$vectors_name" "trial=$trial${*:+ flags=$*}"
   files=("$domain.task.train")
   if [[ "$test" == official ]]; then files+=("$domain.task.test"); fi
   step "$data" download "fetch $domain" fetch "${files[@]}"

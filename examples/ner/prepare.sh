@@ -11,6 +11,7 @@ set -euo pipefail
 # shellcheck source=examples/ner/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+name_tagger_data
 keep_settings "$data" "${prepare_tagger_settings[@]}" "trial=$trial${*:+ flags=$*}"
 
 unpack() {

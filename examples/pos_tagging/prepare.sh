@@ -12,6 +12,7 @@ set -euo pipefail
 # shellcheck source=examples/pos_tagging/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
+name_tagger_data
 keep_settings "$data" "tags=$kind" "${prepare_tagger_settings[@]}" "trial=$trial${*:+ flags=$*}"
 
 unpack() {

@@ -35,6 +35,7 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   vectors=${WORD_VECTORS:-}
   freeze_vectors=${FREEZE_VECTORS:-0}
   prepare_vector_flags=()
+  vectors_name=
   vectors_suffix=
   if [[ -n "$vectors" ]]; then
     [[ -f "$vectors" ]] || fail "WORD_VECTORS must be a file, but there is none at $vectors."
@@ -50,8 +51,8 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   fi
 }
 
-name_vectors() { # prints what tells WORD_VECTORS from another file, also from one of the same name; nothing without it
-  if [[ -n "$vectors" ]]; then printf '%s@%s' "${vectors##*/}" "$(cksum <"$vectors" | cut -d ' ' -f 1)"; fi
+name_vectors() { # sets vectors_name, which tells WORD_VECTORS from another file, also from one of the same name; reads it once
+  if [[ -n "$vectors" && -z "${vectors_name:-}" ]]; then vectors_name=${vectors##*/}@$(cksum <"$vectors" | cut -d ' ' -f 1); fi
 }
 
 choose_profile() { # choose_profile USUAL GIVEN: sets profile, and profile_suffix for the folders of runs with the other one
@@ -208,11 +209,15 @@ start_tagging_recipe() { # start_tagging_recipe NAME [NAME=KIND...]: as start_se
     'LOWER_CASE=0|1' 'CHARACTERS=none|cnn|bilstm' 'FEATURES=0|1' WORD_DROPOUT=share 'CRF=0|1' "${@:2}"
   threshold=${THRESHOLD:-2}
   prepare_tagger_flags=(--characters --threshold "$threshold")
-  prepare_tagger_settings=("threshold=$threshold" "word_vectors=$(name_vectors)")
   if [[ "${LOWER_CASE:-0}" == 0 ]]; then return; fi
   prepare_tagger_flags+=(--lower-case) # the words, not their characters
-  prepare_tagger_settings+=("lower_case=1")
   vectors_suffix=-lower$vectors_suffix
+}
+
+name_tagger_data() { # sets prepare_tagger_settings, what the data of a tagger depend on
+  name_vectors
+  prepare_tagger_settings=("threshold=$threshold" "word_vectors=$vectors_name")
+  if [[ "${LOWER_CASE:-0}" != 0 ]]; then prepare_tagger_settings+=("lower_case=1"); fi
 }
 
 choose_tagger() { # sets tagger_flags, tagger_settings and tagger_suffix from CHARACTERS=cnn (or bilstm), FEATURES=1, WORD_DROPOUT and CRF=1

@@ -17,7 +17,8 @@ set -euo pipefail
 # shellcheck source=examples/snli/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-keep_settings "$data" "dataset=$dataset" "word_vectors=$(name_vectors)" "trial=$trial${*:+ flags=$*}"
+name_vectors
+keep_settings "$data" "dataset=$dataset" "word_vectors=$vectors_name" "trial=$trial${*:+ flags=$*}"
 archive=
 splits=(train valid test)
 held_out=0 # the last training pairs, for validation

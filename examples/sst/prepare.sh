@@ -17,7 +17,8 @@ set -euo pipefail
 trees_sha256=e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7
 test=dev
 if [[ -f "$raw_dir/stsa.$kind.test" || -f "$raw_dir/stsa.$kind.test.gz" ]]; then test=official; fi
-keep_settings "$data" "kind=$kind" "trees=$trees" "test=$test" "word_vectors=$(name_vectors)" "trial=$trial${*:+ flags=$*}"
+name_vectors
+keep_settings "$data" "kind=$kind" "trees=$trees" "test=$test" "word_vectors=$vectors_name" "trial=$trial${*:+ flags=$*}"
 
 download() {
   fetch "stsa.$kind.train" "stsa.$kind.dev"

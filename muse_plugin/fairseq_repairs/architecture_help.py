@@ -10,6 +10,7 @@ from fairseq import options
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from muse_plugin.fairseq_repairs.repair import Repair, replace
+from muse_plugin_command.flag_suggestions import MISSING
 
 _HELP = ("-h", "--help")
 
@@ -28,7 +29,7 @@ def _apply() -> None:
         refuse = parser.error
 
         def error(message: str) -> NoReturn:
-            if not message.startswith("the following arguments are required"):  # of the task: the data
+            if not message.startswith(MISSING):  # of the task: the data
                 refuse(message)
             _print(parser, given)
 
@@ -63,10 +64,10 @@ def _find_defaults(arch: Optional[str]) -> dict[str, Any]:
         return {}
     config = MODEL_DATACLASS_REGISTRY.get(arch) or getattr(ARCH_MODEL_REGISTRY[arch], "__dataclass", None)
     fields = dataclasses.fields(config) if config is not None else ()
-    values = argparse.Namespace(**{field.name: field.default for field in fields})
+    values = {field.name: field.default for field in fields}
     chosen = argparse.Namespace()
     ARCH_CONFIG_REGISTRY[arch](chosen)
-    return {name: value for name, value in {**vars(values), **vars(chosen)}.items() if value is not dataclasses.MISSING}
+    return {name: value for name, value in {**values, **vars(chosen)}.items() if value is not dataclasses.MISSING}
 
 
 REPAIR = Repair(

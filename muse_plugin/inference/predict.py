@@ -155,7 +155,7 @@ def _write_json(answer: Answer, labels: Sequence[str], predicts: str) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
-def check_finite(scores: Tensor) -> Tensor:
+def check_scores(scores: Tensor) -> Tensor:
     """Returns what a model has computed.
 
     Raises:
@@ -410,7 +410,7 @@ class Predictor:
         if self.use_cuda:
             batch = utils.move_to_cuda(batch)
         with torch.no_grad():
-            logits = check_finite(self.model(**batch["net_input"]).logits.float())
+            logits = check_scores(self.model(**batch["net_input"]).logits.float())
             labels = self.task.labels
             if self.tags_words:
                 tags = self.model.best_tags(logits, batch["net_input"]["src_lengths"])  # type: ignore[operator]

@@ -9,7 +9,7 @@ from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.inference.length_batches import make_batches
-from muse_plugin.inference.predict import BATCH_WORDS, Predictor, check_finite, load_sentence_model
+from muse_plugin.inference.predict import BATCH_WORDS, Predictor, check_scores, load_sentence_model
 from muse_plugin.matching.fingerprint import fingerprint_encoder, fingerprint_vectors
 from muse_plugin.matching.vector_cache import VectorCache
 from muse_plugin.models.sentence_model import SentenceModel
@@ -136,7 +136,7 @@ class PairModel:
         """Logits, or numbers, of pairs of vectors (B, ``width``): shape (B, outputs), float32 on the CPU."""
         with torch.no_grad():
             logits: Tensor = self.model.score_pairs(first.to(self.device), second.to(self.device)).float().cpu()
-        return check_finite(logits)
+        return check_scores(logits)
 
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """Logits, or numbers, of every one of ``first`` with every one of ``second``.
@@ -164,7 +164,7 @@ class PairModel:
                 for begin in range(0, len(second), columns):
                     block = self.model.score_all_pairs(part, second[begin : begin + columns])
                     logits[start : start + rows, begin : begin + columns] = block.float()
-        return check_finite(logits)
+        return check_scores(logits)
 
     def choose_output(self, label: Optional[str]) -> int:
         """Which output pairs are ranked by.

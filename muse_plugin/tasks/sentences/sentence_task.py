@@ -85,7 +85,7 @@ class SentenceTask(FairseqTask):
         self.state.merge_state_dict({"dictionaries": self._fingerprint_dictionaries()})
         logger.info(f"dictionary: {len(self.dictionary):,} words; labels: {' '.join(self.labels) or 'none'}")
 
-    @property
+    @functools.cached_property
     def unknown_index(self) -> int:
         """The id that an unknown word has in the data; word pieces have one of their own."""
         piece = None

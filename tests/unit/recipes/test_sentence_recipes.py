@@ -240,7 +240,10 @@ def test_word_vectors_are_those_that_were_prepared(tmp_path):
 
 
 def test_vectors_of_another_file_of_the_same_name_are_told_apart(tmp_path):
-    program = f". {EXAMPLES}/recipe/recipe.sh; . {EXAMPLES}/recipe/sentence_recipe.sh; vectors=$1; name_vectors"
+    program = (
+        f". {EXAMPLES}/recipe/recipe.sh; . {EXAMPLES}/recipe/sentence_recipe.sh; vectors=$1; name_vectors\n"
+        'printf %s "${vectors_name:-}"'
+    )
 
     def name(path):
         command = ["bash", "-c", program, "bash", str(path)]
