@@ -44,11 +44,8 @@ tables_dir=$work_dir/$dataset
 if ((folds > 1)); then tables_dir+=/folds$folds; fi
 optimizer=${OPTIMIZER:-sgd}
 unknown_words=${UNKNOWN_WORDS:-drop}
-word_dropout=${WORD_DROPOUT:-0}
-hidden=${HIDDEN:-512}
-variant=$vectors_suffix
-if [[ "$hidden" != 512 ]]; then variant=-hidden$hidden$variant; fi
-if [[ "$word_dropout" != 0 ]]; then variant=-dropped$word_dropout$variant; fi
+choose_regularisation 0 512
+variant=$regular_suffix$vectors_suffix
 if [[ "$unknown_words" != drop ]]; then variant=-unknown$variant; fi
 if [[ "$optimizer" != sgd ]]; then variant=-$optimizer$variant; fi
 if [[ "$disagreement" != none ]]; then variant=-$disagreement$variant; fi

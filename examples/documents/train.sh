@@ -46,9 +46,9 @@ train() { # train FLAGS...: the model $model on $fold with $seed
     choose_training 0.001 32 50 5 accuracy
   fi
   keep_settings "$run" "model=$model" "heads=$heads" "disagreement=$disagreement" "seed=$seed" "freeze_vectors=$freeze_vectors" \
-    "max_words=$max_words" "optimizer=$optimizer" "unknown_words=$unknown_words" "word_dropout=$word_dropout" "hidden=$hidden" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
+    "max_words=$max_words" "optimizer=$optimizer" "unknown_words=$unknown_words" "${regular_settings[@]}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
-    --task muse_sentence_classification --max-words "$max_words" --unknown-words "$unknown_words" --word-dropout "$word_dropout" --classifier-hidden-dim "$hidden" --criterion muse_sentence_classification \
+    --task muse_sentence_classification --max-words "$max_words" --unknown-words "$unknown_words" "${regular_flags[@]}" --criterion muse_sentence_classification \
     --disagreement "$disagreement" --arch "$arch" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" \
     "${head_flags[@]+"${head_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
 }

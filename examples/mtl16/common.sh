@@ -6,10 +6,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 all_domains="apparel baby books camera_photo dvd electronics health_personal_care imdb kitchen_housewares magazines MR music software sports_outdoors toys_games video"
-start_sentence_recipe mtl16 "$sentence_models" "DOMAIN+=all $all_domains" 'TEST=official|held-out' 'CLEAN=0|1' MAX_WORDS=count DIM=count \
+start_sentence_recipe mtl16 "$sentence_models" "DOMAIN+=all $all_domains" 'TEST=official|held-out' 'CLEAN=0|1' MAX_WORDS=count WORD_DROPOUT=share HIDDEN=whole DIM=count \
   WINDOW=count VECTOR_EPOCHS=count
 chosen=${DOMAIN:-all}
 read -r -a domains <<<"${chosen//all/$all_domains}"
+choose_regularisation 0
 
 choose_data() { # sets data for $domain
   data=$work_dir/$domain/data$vectors_suffix
@@ -17,5 +18,5 @@ choose_data() { # sets data for $domain
 
 choose_run() { # sets run for $domain, $model and $seed
   choose_data
-  run=$work_dir/$domain/$model$vectors_suffix-seed$seed
+  run=$work_dir/$domain/$model$regular_suffix$vectors_suffix-seed$seed
 }

@@ -8,6 +8,8 @@
 # of these (see README.md). Finished models are skipped, an interrupted one continues.
 #   LR=0.0005 BATCH=16 EPOCHS=8 PATIENCE=0    other settings
 #   MAX_WORDS=256                              words read of a text; 128 takes half the time
+#   WORD_DROPOUT=0.3                           reads this share of the words as unknown in training: runs and tables of their own
+#   HIDDEN=0                                   units of the classifier's hidden layer, 0 for none: runs and tables of their own
 # Score to expect (published, with pretrained vectors): 86.3 on average. Smallest trial: TRIAL=1.
 # See examples/recipe/sentence_recipe.sh for MODELS, SEEDS, WORD_VECTORS, WORK_DIR and the rest.
 set -euo pipefail
@@ -24,10 +26,10 @@ train() { # train FLAGS...: the model $model on $domain with $seed
   choose_vector_flags "$data"
   choose_dropout 0.3 0.3 0.1
   choose_training 0.0005 16 8 0 accuracy
-  keep_settings "$run" "model=$model" "seed=$seed" "freeze_vectors=$freeze_vectors" "max_words=$max_words" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
+  keep_settings "$run" "model=$model" "seed=$seed" "freeze_vectors=$freeze_vectors" "max_words=$max_words" "${regular_settings[@]}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train $model on $domain, seed $seed" train_sentences "$run" "$data/bin" \
     --task muse_sentence_classification --max-words "$max_words" --criterion muse_sentence_classification --arch "$arch" \
-    "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    "${regular_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
 }
 
 for domain in "${domains[@]}"; do for_each_run train "$@"; done

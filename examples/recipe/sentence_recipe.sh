@@ -117,6 +117,18 @@ choose_dropout() { # choose_dropout EMBEDDING CLASSIFIER ATTENTION: sets dropout
   esac
 }
 
+choose_regularisation() { # choose_regularisation WORD_DROPOUT [HIDDEN]: sets regular_flags, regular_settings, and regular_suffix for others than these
+  local word_dropout=${WORD_DROPOUT:-$1} hidden=${HIDDEN:-${2:-}}
+  regular_flags=(--word-dropout "$word_dropout")
+  regular_settings=("word_dropout=$word_dropout")
+  regular_suffix=
+  if [[ "$word_dropout" != "$1" ]]; then regular_suffix+=-dropped$word_dropout; fi
+  if [[ -z "$hidden" ]]; then return; fi
+  regular_flags+=(--classifier-hidden-dim "$hidden")
+  regular_settings+=("hidden=$hidden")
+  if [[ "$hidden" != "${2:-}" ]]; then regular_suffix+=-hidden$hidden; fi
+}
+
 choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC [DECAY]: sets training_flags and training_settings for $optimizer, adam by default; METRIC may be loss or mse
   local rate=${LR:-$1} batch=${BATCH:-$2} epochs=${EPOCHS:-$3} patience=${PATIENCE:-$4} warmup=${WARMUP:-100} decay=${DECAY:-${6:-0}}
   if [[ "$trial" == 1 ]]; then epochs=1; fi

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
-start_sentence_recipe sst "$sentence_models" 'BINARY=0|1' 'TREES=0|1' WORD_DROPOUT=share ALPHA=number ALPHAS+=number
+start_sentence_recipe sst "$sentence_models" 'BINARY=0|1' 'TREES=0|1' WORD_DROPOUT=share HIDDEN=whole ALPHA=number ALPHAS+=number
 
 kind=$([[ "${BINARY:-0}" == 0 ]] && echo fine || echo binary)
 trees=${TREES:-0}
@@ -27,6 +27,9 @@ if [[ -n "${ALPHA:-}${SCALES:-}" ]]; then
   fi
 fi
 
+# Against words that training has not: a tenth of its words is read as unknown.
+choose_regularisation 0.1
+
 choose_run() { # sets run for $model and $seed
-  run=$work_dir/$kind_name/$model$scale_suffix$vectors_suffix-seed$seed
+  run=$work_dir/$kind_name/$model$scale_suffix$regular_suffix$vectors_suffix-seed$seed
 }

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -168,6 +169,18 @@ def test_words_of_sst_are_dropped_so_that_the_unknown_word_is_learned(tmp_path):
     assert args.word_dropout == 0.1
     (args,) = read_commands(tmp_path / "none", "sst", WORD_DROPOUT="0")
     assert args.word_dropout == 0
+    assert args.save_dir.endswith("fine/multi_scale_transformer-dropped0-seed1/checkpoints")
+
+
+@pytest.mark.parametrize(("recipe", "folder"), [("sst", "fine"), ("mtl16", "apparel")])
+def test_word_dropout_and_a_linear_classifier_are_runs_of_their_own(tmp_path, recipe, folder):
+    (args,) = read_commands(tmp_path / "other", recipe, MODEL="sentence_average", WORD_DROPOUT="0.3", HIDDEN="0")
+    assert (args.word_dropout, args.classifier_hidden_dim) == (0.3, 0)
+    assert args.save_dir.endswith(f"{folder}/sentence_average-dropped0.3-hidden0-seed1/checkpoints")
+    kept = (Path(args.save_dir).parent / "settings.txt").read_text().splitlines()
+    assert {"word_dropout=0.3", "hidden=0"} <= {*kept}
+    (args,) = read_commands(tmp_path / "usual", recipe, MODEL="sentence_average")
+    assert args.save_dir.endswith(f"{folder}/sentence_average-seed1/checkpoints")
 
 
 def test_scales_of_sst_are_those_asked_for(tmp_path):
