@@ -14,7 +14,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 shards=${SHARDS:-$([[ "$trial" == 1 ]] && echo 2 || echo 20)}
-keep_settings "$data" "${data_settings[@]}" "shards=$shards" "flags=$*"
+keep_settings "$work_dir/teacher" "${data_settings[@]}" "updates=${TEACHER_UPDATES:-}" "merges=${MERGES:-}" "profile=${PROFILE:-published}"
 find_devices
 
 train_teacher() { # each script continues where it was; its own steps are marked in teacher_dir
@@ -36,7 +36,8 @@ binarise() {
     --srcdict "$teacher_data/bin/dict.$source.txt" --tgtdict "$teacher_data/bin/dict.$target.txt"
 }
 
-step "$data" teacher "train the teacher, $teacher (examples/$dataset)" train_teacher
+step "$work_dir/teacher" train "train the teacher, $teacher (examples/$dataset)" train_teacher
+keep_settings "$data" "${data_settings[@]}" "teacher_checkpoint=$(name_files "$teacher_run" "$teacher_run/checkpoint_avg.pt")" "shards=$shards" "flags=$*"
 folders=()
 for ((shard = 0; shard < shards; shard++)); do
   step "$data" "translate-$shard" "translate the training text, part $((shard + 1)) of $shards" \

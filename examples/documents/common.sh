@@ -44,7 +44,7 @@ tables_dir=$work_dir/$dataset
 if ((folds > 1)); then tables_dir+=/folds$folds; fi
 optimizer=${OPTIMIZER:-sgd}
 unknown_words=${UNKNOWN_WORDS:-drop}
-choose_regularisation 0 512
+choose_regularisation "${WORD_DROPOUT:-0}" 0 "${HIDDEN:-512}" 512
 variant=$regular_suffix$vectors_suffix
 if [[ "$unknown_words" != drop ]]; then variant=-unknown$variant; fi
 if [[ "$optimizer" != sgd ]]; then variant=-$optimizer$variant; fi

@@ -3,9 +3,9 @@
 #
 #   DATASET=snli TABLE=4 bash examples/head_wise_match/evaluate.sh      the same settings as for train.sh
 #
-# Writes RUN/results/<test set>.json and WORK_DIR/<data set>/RESULTS.md (compare.py): a row per system with mean and deviation over
-# seeds next to the paper's number. Of qqp and mrpc also F1 of the positive label, of wikiqa MAP and MRR. Arguments go to `muse-plugin
-# score-labels`: --length-buckets 10,20,30, or --versus OTHER_RUN/predictions/test.jsonl for McNemar's test.
+# Writes RUN/results/<test set>.json and WORK_DIR/<data set>/RESULTS.md (compare.py; RESULTS-vectors.md with WORD_VECTORS): a row per
+# system with mean and deviation over seeds next to the paper's number. Of qqp and mrpc also F1 of the positive label, of wikiqa MAP and
+# MRR. Arguments go to `muse-plugin score-labels`: --length-buckets 10,20,30, or --versus OTHER_RUN/predictions/test.jsonl for McNemar's test.
 set -euo pipefail
 # shellcheck source=examples/head_wise_match/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -32,7 +32,8 @@ evaluate() {
 
 results=()
 for_each_system evaluate "$@"
-python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$work_dir/$dataset/RESULTS.md"
+table=$work_dir/$dataset/RESULTS$vectors_suffix.md
+python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 printf '\n'
-sed -n '/^|/p' "$work_dir/$dataset/RESULTS.md"
-printf '\n%s: compared: %s\n' "$recipe" "$work_dir/$dataset/RESULTS.md"
+sed -n '/^|/p' "$table"
+printf '\n%s: compared: %s\n' "$recipe" "$table"

@@ -128,12 +128,12 @@ for model in "${models[@]}"; do
   case "$model" in
     bert)
       bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, which holds vocab.txt}
-      kept=("text=word pieces" "vocabulary=${bert_dir##*/}")
+      kept=("text=word pieces" "vocabulary=$(name_files "$bert_dir" "$bert_dir/vocab.txt")")
       ;;
     translation)
       translation_data=${TRANSLATION_DATA:?set TRANSLATION_DATA to the folder that has bpe.codes and bin/dict.en.txt of the translation model}
       lower_case=${LOWER_CASE:-1}
-      kept=("text=sub-words" "vocabulary=${translation_data##*/}" "lower_case=$lower_case")
+      kept=("text=sub-words" "vocabulary=$(name_files "$translation_data" "$translation_data/bpe.codes" "$translation_data/bin/dict.en.txt")" "lower_case=$lower_case")
       ;;
     *)
       name_vectors

@@ -50,7 +50,8 @@ choose_bert_training() { # sets arch, model_flags, training_flags and training_s
   if [[ "$best" != loss ]]; then maximize=(--maximize-best-checkpoint-metric); fi
   arch=head_wise_match
   model_flags=(--bert-dir "$bert_dir" ${layers:+--bert-layers "$layers"})
-  training_settings=("bert=${bert_dir##*/}" "lr=$rate" "batch=$batch" "epochs=$epochs" "patience=${PATIENCE:-0}" "best=$best")
+  bert_name=${bert_name:-$(name_files "$bert_dir" "$bert_dir"/{config.json,model.safetensors,pytorch_model.bin})} # read once
+  training_settings=("bert=$bert_name" "lr=$rate" "batch=$batch" "epochs=$epochs" "patience=${PATIENCE:-0}" "best=$best")
   training_flags=(--optimizer adam --adam-betas "(0.9, 0.999)" --weight-decay 0.01 --clip-norm 1.0 --lr "$rate"
     --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) --total-num-update $((updates + 1)) --batch-size "$batch"
     --max-epoch "$epochs" --no-epoch-checkpoints --best-checkpoint-metric "$best" "${maximize[@]+"${maximize[@]}"}")
@@ -83,7 +84,7 @@ choose_translation_training() { # the same for the encoder of a translation mode
   arch=head_wise_match_translation
   model_flags=(--translation-checkpoint "$checkpoint")
   choose_size_training
-  training_settings+=("translation=$(basename "$(dirname "$checkpoint")")/${checkpoint##*/}")
+  training_settings+=("translation=$(name_files "$checkpoint" "$checkpoint")")
 }
 
 train() { # train FLAGS...: the system $match, $aggregation, $levels, $hierarchy on $model with $seed

@@ -10,6 +10,7 @@ choose_row
 data=$work_dir/data
 dictionary=${DICTIONARY:-own} # of each language, or one of both
 if [[ "$dictionary" == joined && "$joint" == 0 ]]; then fail "DICTIONARY=joined needs joint subwords, but JOINT is 0; set one of them."; fi
+usual_data=(merges=10000) # others are on the record of a run
 text_flags=(--lower) # as corpus.py tokenize is given them
 choose_criterion "$data"
 # 0, or pretrain (both directions at once), or finetune (German to English, from what pretrain has learnt)

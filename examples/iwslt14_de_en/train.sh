@@ -31,7 +31,7 @@ esac
 tokens=$([[ "$trial" == 1 ]] && echo 400 || echo 16000)
 updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 20000)}
 plan_batches "$tokens" $((tokens > 4000 ? 4000 : tokens))
-keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "bidirectional=$bidirectional" \
+keep_run "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "bidirectional=$bidirectional" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 flags=("$bin" --source-lang de --target-lang en --arch "$arch" --dropout "$dropout"
@@ -45,6 +45,6 @@ case "$bidirectional" in
     flags+=(--share-all-embeddings --finetune-from-model "$pretrained/checkpoints/checkpoint_best.pt")
     ;;
 esac
-note_row "$data" merges=10000
-if [[ "$bidirectional" == 0 ]]; then follow_validation "$data" merges=10000; fi
+note_row
+if [[ "$bidirectional" == 0 ]]; then follow_validation; fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -24,6 +24,6 @@ case "$model" in # published, half a point to either side
   transformer) expected=(30.6 30.1 31.1) ;;
   *) expected=(- - -) ;;
 esac
-judge "$recipe, $model" "${expected[@]}" subwords=none merges=10000 updates=10000 tokens_per_update=16000 averaged=10
+judge "$recipe, $model" "${expected[@]}" subwords=none updates=10000 tokens_per_update=16000 averaged=10
 score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang vi \
   "${published[@]+"${published[@]}"}" "${verdict[@]+"${verdict[@]}"}"

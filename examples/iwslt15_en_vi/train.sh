@@ -25,7 +25,7 @@ esac
 tokens=$([[ "$trial" == 1 ]] && echo 400 || echo 16000)
 updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 10000)}
 plan_batches "$tokens" $((tokens > 4000 ? 4000 : tokens))
-keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang en --target-lang vi --arch "$arch" \
   --dropout 0.3 --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm "$clip" \

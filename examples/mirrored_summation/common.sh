@@ -8,6 +8,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 known_models="hier_s deep_hier_s flex transformer"
 start_sentence_recipe mirrored_summation "$known_models" 'PROFILE=published|cpu|cpu100' TERMS+=count
 if [[ -z "${MODELS:-}${MODEL:-}" ]]; then read -r -a models <<<"$known_models"; fi
+[[ "${BASELINE:-none}" == none ]] || fail "BASELINE is for texts of words, but here sentences are made of numbers; unset it."
 [[ -z "$vectors" ]] || fail "WORD_VECTORS is for words, but here sentences are made of numbers; unset it."
 
 profile=${PROFILE:-published}

@@ -8,6 +8,7 @@
 set -euo pipefail
 # shellcheck source=examples/mirrored_summation/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+(($# == 0)) || fail "this script takes no arguments, but got '$*'."
 find_devices
 
 validate() { # the test sentences; how many, how long and K: the checkpoint knows

@@ -10,7 +10,7 @@ start_sentence_recipe mtl16 "$sentence_models" "DOMAIN+=all $all_domains" 'TEST=
   WINDOW=count VECTOR_EPOCHS=count
 chosen=${DOMAIN:-all}
 read -r -a domains <<<"${chosen//all/$all_domains}"
-choose_regularisation 0
+choose_regularisation "${WORD_DROPOUT:-0}" 0 "${HIDDEN:-}" ""
 
 choose_data() { # sets data for $domain
   data=$work_dir/$domain/data$vectors_suffix

@@ -12,7 +12,7 @@ set -euo pipefail
 
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 find_devices
-system=$name # step has a name of its own
+keep_settings "$run/curve" "generate_flags=$*"
 
 count_minutes() { # count_minutes EPOCH: of training until its end; what was interrupted and logged again counts once
   list_epoch_seconds "$run/train.log" |
@@ -22,13 +22,13 @@ count_minutes() { # count_minutes EPOCH: of training until its end; what was int
 translate() { # translate EPOCH CHECKPOINT FLAGS...
   generate "$run/curve/$1" valid "$data/bin" --path "$2" --task translation --beam 5 --batch-size 100 "${@:3}"
   score "$run" "$run/curve/$1/generated/generate-valid.txt" "$run/curve/$1.json" --target-lang "$target" --lowercase \
-    --record "test_set=valid" --record "system=$system" --record "epoch=$1" --record "minutes=$(count_minutes "$1")"
+    --record "test_set=valid" --record "system=$name" --record "epoch=$1" --record "minutes=$(count_minutes "$1")"
 }
 
 for checkpoint in "$run"/checkpoints/checkpoint[0-9]*.pt; do
   epoch=${checkpoint##*/checkpoint}
   epoch=${epoch%.pt}
-  step "$run" "curve-$epoch" "translate the validation pairs after epoch $epoch" translate "$epoch" "$checkpoint" "$@"
+  step "$run/curve" "$epoch" "translate the validation pairs after epoch $epoch" translate "$epoch" "$checkpoint" "$@"
 done
 python "$here/plot_curve.py" "$work_dir/en-$target"-*/curve/*.json --table "$work_dir/en-$target-curve.md" \
   --output "$work_dir/en-$target-curve.svg"

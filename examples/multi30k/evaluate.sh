@@ -35,7 +35,7 @@ for i in "${!tests[@]}"; do
   step "$run" "generate-$test" "translate $test" generate "$run" "$subset" "$data/bin" --path "$run/checkpoint_avg.pt" \
     --task translation --beam 5 --batch-size 100 "$@"
   if [[ -z "$row" ]]; then read -r -a expected <<<"$(find_score "$test")"; else expected=(- - -); fi # rows: IWSLT14 alone
-  judge "$test, $name next to Transformer-tiny" "${expected[@]}" merges=10000 profile=published updates=8000 tokens_per_update=4096 averaged=10
+  judge "$test, $name next to Transformer-tiny" "${expected[@]}" profile=published updates=8000 tokens_per_update=4096 averaged=10
   mkdir -p "$run/results"
   score "$run" "$run/generated/generate-$subset.txt" "$run/results/$test.json" --target-lang "$target" --lowercase \
     "${published[@]+"${published[@]}"}" --record "test_set=$test" --record "averaged=$averaged" "${verdict[@]+"${verdict[@]}"}" || outside=1

@@ -38,7 +38,7 @@ case "$profile" in
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
-keep_settings "$run" "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+keep_run "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "${attention_settings[@]}" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 

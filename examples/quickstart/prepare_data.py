@@ -9,9 +9,12 @@ tokenised, it holds ``sentencepiece.model``, and the output folder the vocabular
 import argparse
 import gzip
 import sys
-from multiprocessing import Pool
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from muse_plugin.preparation.parallel_map import map_in_order
 from muse_plugin.text.sentence_pieces import DICTIONARY_NAME, SentencePieces
 from muse_plugin.text.text_pipeline import LEARNABLE, TextPipeline
 
@@ -39,16 +42,9 @@ def read_bundle(folder: Path, split: str) -> list[tuple[str, str]]:
     return pairs
 
 
-_pipeline: TextPipeline
-
-
-def _start_worker(folder: Path) -> None:
-    global _pipeline
-    _pipeline = TextPipeline.load(folder)
-
-
-def _encode(pair: tuple[str, str]) -> tuple[str, str]:
-    return _pipeline.encode_source(pair[0]), _pipeline.encode_target(pair[1])
+def load_encoder(folder: Path) -> Callable[[tuple[str, str]], tuple[str, str]]:
+    pipeline = TextPipeline.load(folder)
+    return lambda pair: (pipeline.encode_source(pair[0]), pipeline.encode_target(pair[1]))
 
 
 def main() -> int:
@@ -78,15 +74,14 @@ def main() -> int:
     args.output.mkdir(parents=True, exist_ok=True)
     if args.subwords != "bpe":
         SentencePieces(pipeline.source.content).write_dictionary(args.output / DICTIONARY_NAME)
-    with Pool(args.workers, initializer=_start_worker, initargs=(args.pipeline,)) as pool:
-        for split, pairs in splits.items():
-            encoded = pool.map(_encode, pairs, chunksize=500)
+    every = [pair for pairs in splits.values() for pair in pairs]
+    encoded = map_in_order(partial(load_encoder, args.pipeline), every, args.workers)
+    for split, pairs in splits.items():
+        for name, rows in ((split, list(islice(encoded, len(pairs)))), (f"{split}.raw", pairs)):
             for column, lang in enumerate(("de", "en")):
-                text = "".join(pair[column] + "\n" for pair in encoded)
-                (args.output / f"{split}.{lang}").write_bytes(text.encode("utf-8"))
-                raw = "".join(pair[column] + "\n" for pair in pairs)
-                (args.output / f"{split}.raw.{lang}").write_bytes(raw.encode("utf-8"))
-            print(f"{split}: {len(pairs)} pairs")
+                text = "".join(row[column] + "\n" for row in rows)
+                (args.output / f"{name}.{lang}").write_bytes(text.encode("utf-8"))
+        print(f"{split}: {len(pairs)} pairs")
     return 0
 
 

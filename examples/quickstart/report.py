@@ -5,53 +5,25 @@ every test sentence was translated, and writes ``result.json`` with scores, sett
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
-import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
-from typing import Optional
 
 import sacrebleu
-import torch
 
+from muse_plugin.evaluation.generation_log import check_complete, read_generation_log
 from muse_plugin.files.lines import iterate_stream
+from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
 
 NUM_SHOWN = 10
-PACKAGES = ("fairseq-fixed", "torch", "numpy", "sacrebleu", "sacremoses", "subword-nmt", "sentencepiece")
 
 
 def read_lines(path: Path) -> list[str]:
     with path.open("rb") as stream:
         return [text for text, _ in iterate_stream(stream)]
-
-
-def read_hypotheses(path: Path, count: int) -> list[str]:
-    """The best hypothesis of sentence 0 to ``count - 1``, as BPE tokens, from the output of fairseq-generate.
-
-    Raises:
-        FileNotFoundError: if the file is missing.
-        ValueError: if a sentence has no hypothesis or an unknown number.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"the translations {path} do not exist; fairseq-generate writes them, see run.sh.")
-    hypotheses: dict[int, str] = {}
-    for line in read_lines(path):
-        match = re.match(r"H-(\d+)\t[^\t]*(?:\t(.*))?$", line)
-        if match:
-            hypotheses[int(match[1])] = match[2] or ""
-    missing = [number for number in range(count) if number not in hypotheses]
-    if missing or len(hypotheses) != count:
-        raise ValueError(
-            f"each of the {count} test sentences needs a translation, but {path} has {len(hypotheses)} and lacks "
-            f"{len(missing)} (the first: {missing[:5]}); delete .generate.done in the run folder and run again."
-        )
-    return [hypotheses[number] for number in range(count)]
 
 
 def read_times(path: Path) -> dict[str, int]:
@@ -60,14 +32,6 @@ def read_times(path: Path) -> dict[str, int]:
         name, seconds = line.split("\t")
         times[name] = times.get(name, 0) + int(seconds)
     return times
-
-
-def read_commit(folder: Path) -> Optional[str]:
-    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def show_examples(sources: list[str], references: list[str], translations: list[str]) -> None:
@@ -104,9 +68,10 @@ def main() -> int:
 
     sources = read_lines(run_dir / "text" / "test.raw.de")
     references = read_lines(run_dir / "text" / "test.raw.en")
-    hypotheses = read_hypotheses(run_dir / "generated" / "generate-test.txt", len(references))
+    log = read_generation_log(run_dir / "generated" / "generate-test.txt", "the output of fairseq-generate")
+    check_complete(log, len(references), "the output of fairseq-generate")
     pipeline = TextPipeline.load(run_dir / "model")
-    translations = [pipeline.decode(hypothesis) for hypothesis in hypotheses]
+    translations = [pipeline.decode(hypothesis) for hypothesis in log.in_order("H") or []]
     (run_dir / "translations.en").write_bytes("".join(line + "\n" for line in translations).encode("utf-8"))
 
     bleu_metric, chrf_metric = sacrebleu.BLEU(), sacrebleu.CHRF()
@@ -124,7 +89,6 @@ def main() -> int:
     passed, sentence = None, "No verdict on the score: this was not the run with the default settings."
     if args.expect:
         passed, sentence = judge(bleu.score, tuple(args.expect), run_dir)
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     result = {
         "bleu": round(bleu.score, 2),
         "bleu_signature": str(bleu_metric.get_signature()),
@@ -136,14 +100,7 @@ def main() -> int:
         "settings": (run_dir / "settings.txt").read_text(encoding="utf-8").strip(),
         "train_command": (run_dir / "train-command.txt").read_text(encoding="utf-8").strip(),
         "seconds": times,
-        "versions": {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
-        "hardware": {
-            "gpu": gpu,
-            "cpu": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "threads": os.environ.get("OMP_NUM_THREADS"),
-        },
-        "commit": read_commit(Path(__file__).parent),
+        **describe_run(),
     }
     (run_dir / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 

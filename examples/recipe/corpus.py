@@ -9,19 +9,16 @@ import errno
 import gzip
 import hashlib
 import lzma
-import multiprocessing
 import re
 import sys
 import tarfile
 import unicodedata
 import zipfile
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from itertools import islice, zip_longest
-from multiprocessing.pool import AsyncResult, Pool
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Optional, Union
 
@@ -33,7 +30,6 @@ NO_SENTENCE = re.compile(r"<(url|talkid|keywords|speaker|translator|reviewer)\b|
 TAGS = re.compile(r"</?(title|description)>")
 SEGMENT = re.compile(r"<seg id=\"[^\"]*\">\s*(.*?)\s*</seg>", re.IGNORECASE)
 BLOCK = 25  # lines with a checksum of their own, see run_compare
-AHEAD = 4  # chunks of lines waiting for each process: a corpus need not fit into memory
 # Text shrinks to a fifth or so. What grows far more on the way back, beyond a size that does no harm, is no text.
 MOST_GROWTH = 200
 HARMLESS_SIZE = 100 << 20  # bytes
@@ -254,26 +250,15 @@ def run_tokenize(args: argparse.Namespace) -> None:
     work = partial(
         tokenize_line, lang=args.lang, normalize=args.normalize, aggressive=args.aggressive, lower=args.lower
     )
-    with ExitStack() as stack:
-        writer = stack.enter_context(TextWriter(args.output))
-        lines = read_lines(args.input)
-        tokenized: Iterator[str] = map(work, lines)
-        if args.workers > 1:
-            pool = stack.enter_context(multiprocessing.get_context("spawn").Pool(args.workers))
-            tokenized = _map_in_order(pool, work, lines, AHEAD * args.workers)
+    lines = read_lines(args.input)
+    tokenized: Iterator[str] = map(work, lines)
+    if args.workers > 1:
+        from muse_plugin.preparation.parallel_map import map_in_order  # seconds, which one process does not need
+
+        tokenized = map_in_order(partial(partial, work), lines, args.workers)
+    with TextWriter(args.output) as writer:
         for line in tqdm(tokenized, desc=f"tokenise {args.output.name}", unit=" lines", mininterval=5):
             writer.write(line)
-
-
-def _map_in_order(pool: Pool, work: Callable[[str], str], lines: Iterator[str], ahead: int) -> Iterator[str]:
-    """Like ``pool.imap``, which would read the whole file at once: at most ``ahead`` chunks are under way."""
-    waiting: deque[AsyncResult] = deque()
-    while chunk := list(islice(lines, 1000)):
-        waiting.append(pool.map_async(work, chunk, chunksize=len(chunk)))
-        if len(waiting) > ahead:
-            yield from waiting.popleft().get()
-    while waiting:
-        yield from waiting.popleft().get()
 
 
 def run_clean(args: argparse.Namespace) -> None:

@@ -194,11 +194,6 @@ find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's comm
     fi
   else
     device_flags=(--fp16)
-    # fairseq uses every GPU it sees; an explicit list of the first ones limits it.
-    if [[ -n "${NUM_GPUS:-}" && -z "${CUDA_VISIBLE_DEVICES:-}" ]]; then
-      CUDA_VISIBLE_DEVICES=$(seq -s, 0 $((num_gpus - 1)))
-      export CUDA_VISIBLE_DEVICES
-    fi
   fi
 }
 
@@ -211,31 +206,40 @@ plan_batches() { # plan_batches TOTAL MOST: sets max_tokens (per device, at most
     "$recipe" "$((max_tokens * update_freq * devices))" "$max_tokens" "$update_freq" "$devices"
 }
 
-step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets its output, DIR/times.tsv its seconds
-  local dir=$1 name=$2 what=$3 started=$SECONDS code log=$1/$2.log
+step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets its output, DIR/times.tsv the seconds of every attempt
+  local step_dir=$1 step_name=$2 what=$3 started=$SECONDS code step_log=$1/$2.log # names that COMMAND does not use
   shift 3
-  if [[ "$node" != 0 ]]; then log=$dir/$name.node$node.log; fi # of several nodes, which share the folder, the first keeps the books
-  if [[ -e "$dir/.$name.done" ]]; then
+  if [[ "$node" != 0 ]]; then step_log=$step_dir/$step_name.node$node.log; fi # of several nodes, which share the folder, the first keeps the books
+  if [[ -e "$step_dir/.$step_name.done" ]]; then
     printf '%s: %s: done before\n' "$recipe" "$what"
     return
   fi
-  printf '%s: %s (its output: %s) ...\n' "$recipe" "$what" "$log"
-  mkdir -p "$dir"
+  printf '%s: %s (its output: %s) ...\n' "$recipe" "$what" "$step_log"
+  mkdir -p "$step_dir"
   # Not as a condition: bash would ignore set -e within the command, and with it failures in the middle of a function.
   set +e
   (
     set -e
+    if [[ "$node" == 0 ]]; then trap 'printf "%s\t%d\n" "$step_name" "$((SECONDS - started))" >>"$step_dir/times.tsv"' EXIT; fi
     "$@"
-  ) 3>&1 >>"$log" 2>&1 # what a step writes to descriptor 3 is shown
+  ) 3>&1 >>"$step_log" 2>&1 # what a step writes to descriptor 3 is shown
   code=$?
   set -e
   if ((code != 0)); then
-    tail -n 5 "$log" >&2
-    fail "the step '$what' failed, its whole output is in $log. Run the same command again to continue from here."
+    tail -n 5 "$step_log" >&2
+    fail "the step '$what' failed, its whole output is in $step_log. Run the same command again to continue from here."
   fi
-  if [[ "$node" != 0 ]]; then return; fi
-  printf '%s\t%d\n' "$name" "$((SECONDS - started))" >>"$dir/times.tsv"
-  : >"$dir/.$name.done"
+  if [[ "$node" == 0 ]]; then : >"$step_dir/.$step_name.done"; fi
+}
+
+record_settings() { # record_settings RUN: sets record, the flags that put settings, command and seconds of all its steps on record
+  local line
+  record=()
+  while IFS= read -r line; do record+=(--record "$line"); done < <(
+    cat "$1/settings.txt"
+    awk -F'\t' '{ sum[$1] += $2 } END { for (name in sum) print "seconds_" name "=" sum[name] }' "$1/times.tsv" # of every attempt
+    printf 'train_command=%s\n' "$(<"$1/train-command.txt")"
+  )
 }
 
 exists() { # exists PATH...: whether one of them is there; a pattern that finds nothing is not
@@ -274,22 +278,28 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
 
-find_changes() { # find_changes DATA NAME=VALUE...: the settings of DATA that are others than these, with which it was not a trial
+find_changes() { # find_changes NAME=VALUE...: the settings of $data that are neither these nor $usual_data of common.sh, or of a trial
   local usual
-  usual=$(printf '|%s' trial=0 flags= "${@:2}")
-  if [[ -f "$1/settings.txt" ]]; then sed -E "/^(${usual#|})$/d" "$1/settings.txt" | paste -s -d ';' -; else echo unknown; fi
+  usual=$(printf '|%s' trial=0 flags= 'target_lang=.*' "${usual_data[@]}" "$@")
+  if [[ -f "$data/settings.txt" ]]; then sed -E "/^(${usual#|})$/d" "$data/settings.txt" | paste -s -d ';' -; else echo unknown; fi
 }
 
-note_row() { # note_row DATA NAME=VALUE...: says before training if a row's score was published for other data
+keep_run() { # keep_run NAME=VALUE...: keep_settings of $run, with what is unusual about $data
   local changes
-  changes=$(find_changes "$@")
+  changes=$(find_changes 'subwords=.*' 'joint=.*') # which keep_settings notes itself
+  keep_settings "$run" "$@" ${changes:+"data=$changes"}
+}
+
+note_row() { # says before training if a row's score was published for other data
+  local changes
+  changes=$(find_changes)
   if [[ -n "$row" && -n "$changes" ]]; then
     printf '%s: note: the score of %s was published for other data (here %s), so there will be no verdict\n' "$recipe" "$row" "${changes//;/, }"
   fi
 }
 
-# follow_validation DATA NAME=VALUE...: compares validation with the recipe's published_validation.tsv while it trains, if DATA was made
-# with these settings; warns of a run that is clearly off if it is the authors' model.
+# follow_validation [NAME=VALUE...]: compares validation with the recipe's published_validation.tsv while it trains, if $data is usual or
+# was made with these settings; warns of a run that is clearly off if it is the authors' model.
 follow_validation() {
   if [[ -n "$(find_changes "$@")" ]]; then return; fi
   follow=(python "$recipe_tools/follow_validation.py" "${here:?is set by common.sh}/published_validation.tsv" --title "$recipe")
@@ -304,9 +314,9 @@ train_model() { # train_model DIR FLAGS...: fairseq-train on one or many devices
     command=(torchrun --nnodes "$num_nodes" --nproc-per-node "$num_gpus" --rdzv-backend c10d
       --rdzv-id "${RDZV_ID:-$recipe-$seed}" --rdzv-endpoint "${RDZV_ENDPOINT:?set RDZV_ENDPOINT to HOST:PORT of the first node}"
       "$(command -v fairseq-train)")
-    # With one GPU a node, fairseq would otherwise take its default of one process for all there are.
-    set -- "$@" --distributed-world-size "$((num_nodes * num_gpus))"
   fi
+  # Otherwise fairseq takes every GPU that it sees, and of several nodes with one GPU each only one.
+  if ((num_gpus > 0)); then set -- "$@" --distributed-world-size "$((num_nodes * num_gpus))"; fi
   command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --max-tokens "$max_tokens"
     --update-freq "$update_freq" --log-format simple "${device_flags[@]}")
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
@@ -353,11 +363,10 @@ generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/
 }
 
 score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the settings, command and times of the run on record
-  local dir=$1 log=$2 output=$3 line name seconds record=()
+  local dir=$1 log=$2 output=$3 record
   shift 3
-  while IFS= read -r line; do record+=(--record "$line"); done <"$dir/settings.txt"
-  while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$dir/times.tsv"
-  record+=(--record "train_command=$(<"$dir/train-command.txt")")
+  rm -f "$output" # what fails leaves no score of before
+  record_settings "$dir"
   case "$subwords" in
     none) record+=(--post-process none) ;;
     sentencepiece*) record+=(--post-process sentencepiece) ;;
@@ -375,9 +384,10 @@ judge() {
     printf '\n%s: nothing is published to compare with\n' "$title"
     return
   fi
-  usual=$(printf '|%s' "model=.*" "row=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${@:5}")
+  usual=$(printf '|%s' "model=.*" "row=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${usual_data[@]}" "${@:5}")
   changes=$(
-    cat "${run:?is set by common.sh}"/{settings,evaluation}.txt "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
+    sed 's/^data=//' "${run:?is set by common.sh}"/{settings,evaluation}.txt | tr ';' '\n'
+    cat "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
   )
   changes=$(sed -E "/^(${usual#|})$/d" <<<"$changes" | sort -u | paste -s -d ';' -)
   verdict=() published=()
@@ -393,6 +403,10 @@ fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in 
   local options=()
   if [[ "$trial" == 1 ]]; then options=(--any-content); fi
   python "$recipe_tools/download.py" "${here:?is set by common.sh}/downloads.tsv" "$raw_dir" "${options[@]+"${options[@]}"}" --only "$@"
+}
+
+name_files() { # name_files PATH FILE...: a setting that tells files from others of the same name: the name of PATH @ their checksum
+  printf '%s@%s' "$(basename "$1")" "$(cat "${@:2}" 2>/dev/null | cksum | cut -d ' ' -f 1)"
 }
 
 read_raw() { # read_raw NAME: prints a file of RAW_DIR that is there as NAME or NAME.gz

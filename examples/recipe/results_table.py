@@ -147,10 +147,11 @@ def make_table(results: list[Result]) -> str:
         "| " + " | ".join(header) + " |",
         "|" + "---|" * (len(varying) + 1) + "--:|" * (len(header) - len(varying) - 1),
     ]
-    if any(result.published is not None for result in results):
-        published = {result.test_set: result.published for result in results}
+    known = {(r.test_set, str(r.published)): None for r in results if r.published is not None}
+    if known:
+        published = {test: " / ".join(score for name, score in known if name == test) for test in tests}
         cells = ["published" if i == 0 else "" for i in range(len(varying) + 1)]
-        cells += [str(published[test]) if score == scores[0] else "" for test in tests for score in scores]
+        cells += [published[test] if score == scores[0] else "" for test in tests for score in scores]
         lines.append("| " + " | ".join([*cells, *[""] * len(times)]) + " |")
     commands = []
     for group, members in rows.items():

@@ -52,7 +52,7 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
 }
 
 name_vectors() { # sets vectors_name, which tells WORD_VECTORS from another file, also from one of the same name; reads it once
-  if [[ -n "$vectors" && -z "${vectors_name:-}" ]]; then vectors_name=${vectors##*/}@$(cksum <"$vectors" | cut -d ' ' -f 1); fi
+  if [[ -n "$vectors" && -z "${vectors_name:-}" ]]; then vectors_name=$(name_files "$vectors" "$vectors"); fi
 }
 
 choose_profile() { # choose_profile USUAL GIVEN: sets profile, and profile_suffix for the folders of runs with the other one
@@ -117,16 +117,18 @@ choose_dropout() { # choose_dropout EMBEDDING CLASSIFIER ATTENTION: sets dropout
   esac
 }
 
-choose_regularisation() { # choose_regularisation WORD_DROPOUT [HIDDEN]: sets regular_flags, regular_settings, and regular_suffix for others than these
-  local word_dropout=${WORD_DROPOUT:-$1} hidden=${HIDDEN:-${2:-}}
+# choose_regularisation WORD_DROPOUT USUAL HIDDEN USUAL: sets regular_flags, regular_settings, and regular_suffix where they are unusual;
+# HIDDEN may be empty: that of the model.
+choose_regularisation() {
+  local word_dropout=$1 hidden=$3
   regular_flags=(--word-dropout "$word_dropout")
   regular_settings=("word_dropout=$word_dropout")
   regular_suffix=
-  if [[ "$word_dropout" != "$1" ]]; then regular_suffix+=-dropped$word_dropout; fi
+  if [[ "$word_dropout" != "$2" ]]; then regular_suffix+=-dropped$word_dropout; fi
   if [[ -z "$hidden" ]]; then return; fi
   regular_flags+=(--classifier-hidden-dim "$hidden")
   regular_settings+=("hidden=$hidden")
-  if [[ "$hidden" != "${2:-}" ]]; then regular_suffix+=-hidden$hidden; fi
+  if [[ "$hidden" != "$4" ]]; then regular_suffix+=-hidden$hidden; fi
 }
 
 choose_training() { # choose_training RATE BATCH EPOCHS PATIENCE METRIC [DECAY]: sets training_flags and training_settings for $optimizer, adam by default; METRIC may be loss or mse
@@ -179,16 +181,13 @@ predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a
     --output "$1/predictions/$2.jsonl" "${device[@]+"${device[@]}"}"
 }
 
-record_run() { # record_run RUN: sets record, the flags that put settings, command, times and parameters of a run on record
-  local line name seconds parameters
-  record=()
-  while IFS= read -r line; do record+=(--record "$line"); done <"$1/settings.txt"
-  while IFS=$'\t' read -r name seconds; do record+=(--record "seconds_$name=$seconds"); done <"$1/times.tsv"
+record_run() { # record_run RUN: record_settings, with seconds of an epoch and parameters
+  local seconds parameters
+  record_settings "$1"
   seconds=$(list_epoch_seconds "$1/train.log" | awk '{ sum += $2 } END { if (NR) printf "%.1f", sum / NR }')
   if [[ -n "$seconds" ]]; then record+=(--record "seconds_per_epoch=$seconds"); fi # not for a floor
   parameters=$(sed -nE 's/.*num\. shared model params: ([0-9,]+) .*/\1/p' "$1/train.log" | tail -n 1)
   if [[ -n "$parameters" ]]; then record+=(--record "parameters=${parameters//,/}"); fi
-  record+=(--record "train_command=$(<"$1/train-command.txt")")
 }
 
 evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores a split, RUN/results/TEST_SET.json

@@ -28,7 +28,7 @@ if [[ -n "${ALPHA:-}${SCALES:-}" ]]; then
 fi
 
 # Against words that training has not: a tenth of its words is read as unknown.
-choose_regularisation 0.1
+choose_regularisation "${WORD_DROPOUT:-0.1}" 0.1 "${HIDDEN:-}" ""
 
 choose_run() { # sets run for $model and $seed
   run=$work_dir/$kind_name/$model$scale_suffix$regular_suffix$vectors_suffix-seed$seed

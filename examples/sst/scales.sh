@@ -6,7 +6,7 @@
 #
 #   ALPHAS="1 0.5 0 -0.5 -1"      alphas, each with the scales 1, 3, N/16, N/8, N/4
 #   SINGLES="3 N/16 N/8 N/4"      all heads of all layers have this one scale
-# Writes WORK_DIR/<kind>/SCALES.md. Finished models are skipped. Arguments go to fairseq-train.
+# Writes WORK_DIR/<kind>/SCALES.md (WORD_DROPOUT, HIDDEN and WORD_VECTORS are part of the name). Finished models are skipped. Arguments go to fairseq-train.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 export MODEL=multi_scale_transformer
@@ -39,7 +39,7 @@ for scale in "${singles[@]+"${singles[@]}"}"; do
   scale_suffix=-scales${scale//[\/,]/_}
   for_each_run collect
 done
-table=$work_dir/$kind_name/SCALES.md
+table=$work_dir/$kind_name/SCALES$regular_suffix$vectors_suffix.md
 python "$recipe_tools/results_table.py" "${results[@]}" --output "$table"
 sed -n '/^|/p' "$table"
 show_published 'SNLI, 3 layers, 5 heads: alpha 1, 0.5, 0, -0.5, -1: 85.5, 85.9, 84.9, 84.7, 84.3; one scale 3, N/16, N/8, N/4: 84.3, 83.9, 81.7, 80.7'

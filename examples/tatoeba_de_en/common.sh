@@ -7,6 +7,7 @@ start_recipe tatoeba_de_en 'muse muse_simple transformer' 'PROFILE=published|cpu
 
 data=$work_dir/data
 bin=$data/bin
+usual_data=(merges=8000) # others are on the record of a run
 text_flags=() # of corpus.py tokenize: none
 choose_criterion "$data"
 name=$model$name_suffix

@@ -7,6 +7,7 @@ start_recipe wmt14_en_de "muse muse_simple transformer" 'SUBSET=test|valid'
 
 data=$work_dir/data
 bin=$data/bin
+usual_data=(merges=32000) # others are on the record of a run
 text_flags=() # of corpus.py tokenize: none
 choose_criterion "$data"
 name=$model$name_suffix

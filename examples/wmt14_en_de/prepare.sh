@@ -15,8 +15,8 @@ set -euo pipefail
 merges=${MERGES:-$([[ "$trial" == 1 ]] && echo 300 || echo 32000)}
 kind=built
 if [[ -f "$raw_dir/wmt16_en_de.tar.gz" ]]; then kind=published; fi
-if [[ "$kind" == published && "$subwords-$joint" != bpe-1 ]]; then
-  fail "the authors' archive is in joint subwords already; SUBWORDS must be bpe and JOINT 1, but they are '$subwords' and $joint."
+if [[ "$kind" == published && "$subwords-$joint-${MERGES:-32000}" != bpe-1-32000 ]]; then
+  fail "the authors' archive has 32,000 joint merges already; SUBWORDS must be bpe, JOINT 1 and MERGES 32000, but they are '$subwords', $joint and $merges."
 fi
 keep_settings "$data" "merges=$merges" "kind=$kind" "trial=$trial" "flags=$*"
 

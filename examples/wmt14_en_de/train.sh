@@ -34,9 +34,9 @@ if [[ "$joint" == 0 ]]; then case "$model" in muse | muse_simple) arch=${model}_
 if [[ -n "${UPDATES:-}" ]]; then stop=(--max-update "$UPDATES"); fi
 if [[ "$trial" == 1 ]]; then tokens=600 updates=4; fi
 plan_batches "$tokens" $((tokens > 3584 ? 3584 : tokens))
-keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "updates=${updates:-75 epochs}" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
-follow_validation "$data" merges=32000 'kind=.*'
+follow_validation 'kind=.*'
 step "$run" train "train $name (${updates:-75 epochs}${updates:+ updates})" train_model "$run" "$bin" --source-lang en --target-lang de --arch "$arch" \
   --dropout 0.3 "${attention[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0 \
   "${schedule[@]}" "${stop[@]}" --save-interval-updates 500 --keep-interval-updates 20 --no-epoch-checkpoints \

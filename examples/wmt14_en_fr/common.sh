@@ -4,10 +4,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 start_recipe wmt14_en_fr "muse muse_simple transformer" 'VALID=held-out|newstest' 'CHECKPOINT=best|last'
+[[ -z "${AVERAGED:-}" ]] || fail "AVERAGED must not be set: one checkpoint is tested here, and CHECKPOINT says which; unset it."
 
 data=$work_dir/data
 bin=$data/bin
 valid=${VALID:-held-out}
+usual_data=(merges=40000) # others are on the record of a run
 text_flags=(--normalize --aggressive) # of newstest2014 the punctuation is not normalised
 choose_criterion "$data"
 name=$model$name_suffix

@@ -26,6 +26,6 @@ case "$model" in # published, half a point to either side
   muse_simple) expected=(43.2 42.7 43.7) ;;
   transformer) expected=(42.9 42.4 43.4) ;;
 esac
-judge "$recipe, $model" "${expected[@]}" checkpoint=last valid=newstest merges=40000 updates=80000 tokens_per_update=655360
+judge "$recipe, $model" "${expected[@]}" checkpoint=last valid=newstest updates=80000 tokens_per_update=655360
 score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang fr \
   --record "checkpoint=$checkpoint" "${published[@]+"${published[@]}"}" "${verdict[@]+"${verdict[@]}"}"

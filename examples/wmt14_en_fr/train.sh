@@ -26,9 +26,9 @@ if [[ "$joint" == 0 ]]; then case "$model" in muse | muse_simple) arch=${model}_
 tokens=$([[ "$trial" == 1 ]] && echo 600 || echo 655360)
 updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 80000)}
 plan_batches "$tokens" $((tokens > 5120 ? 5120 : tokens))
-keep_settings "$run" "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "updates=$updates" "tokens_per_update=$tokens" \
+keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "updates=$updates" "tokens_per_update=$tokens" \
   "seed=$seed" "flags=$*"
-follow_validation "$data" merges=40000
+follow_validation
 # Warm-up from 1e-7 to 0.0007 in 10,000 updates, then half a cosine in 70,000: it has to stop there, or the rate jumps back.
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang en --target-lang fr --arch "$arch" \
   --dropout 0.1 "${attention[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0 \

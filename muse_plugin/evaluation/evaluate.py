@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     flag_checks.check_arguments(args)
     settings = collect_settings(args.record, args.record_file)
     given = [] if args.path is not None else flag_checks.given_files(args)
-    check_apart(args.output, *given, *(args.versus or ()), args.references, args.sources)
+    others = (args.references, args.raw_references, args.sources, args.record_file)
+    check_apart(args.output, *given, *(args.versus or ()), *others)
     if args.path is not None:
         _fill_in_languages(args)
         args.post_process = args.post_process or find_subwords(args)

@@ -17,8 +17,11 @@ _SETTINGS = {
     "dataset": ("max_tokens", "batch_size"),
     "distributed_training": ("distributed_world_size",),
     "common": ("seed", "fp16", "bf16"),
+    "model": ("dropout", "weight_dropout", "attention_dropout"),
+    "criterion": ("label_smoothing",),
+    "lr_scheduler": ("warmup_updates",),
+    "optimizer": ("adam_betas",),
 }
-_MODEL_SETTINGS = ("dropout", "weight_dropout", "attention_dropout", "label_smoothing", "warmup_updates", "adam_betas")
 _SCORES = {"tokenized_bleu": "tokenised BLEU", "bleu": "sacreBLEU", "chrf": "chrF", "ter": "TER"}
 _LARGEST_RESULT = 1 << 24  # bytes
 
@@ -48,11 +51,9 @@ def describe_training(state: Mapping[str, Any]) -> dict[str, str]:
     cfg = state["cfg"]
     found: dict[str, Any] = {}
     for section, names in _SETTINGS.items():
-        found |= {name: (cfg.get(section) or {}).get(name) for name in names}
+        found |= {name: _get(cfg.get(section), name) for name in names}
     for section in ("optimizer", "lr_scheduler", "criterion", "task"):
-        found[section] = getattr(cfg.get(section), "_name", None) or _get(cfg.get(section), "_name")
-    model = cfg["model"]
-    found |= {name: _get(model, name) for name in _MODEL_SETTINGS}
+        found[section] = _get(cfg.get(section), "_name")
     history = state.get("optimizer_history") or [{}]
     found["updates done"] = history[-1].get("num_updates") or None
     averaged = state.get("averaged_from")
@@ -65,15 +66,15 @@ def _get(settings: Any, name: str) -> Any:
 
 
 def find_scores(checkpoint: Path) -> dict[str, list[tuple[str, float, str]]]:
-    """Scores that ``muse-plugin evaluate --output`` has left next to a checkpoint or in a folder ``results`` near it.
+    """Scores that ``muse-plugin evaluate --output`` has left next to a checkpoint or as recipes do, one folder above.
 
     Returns:
         For each file its (score, value, signature); files of another kind are passed over.
     """
     own = checkpoint.resolve().parent
     found = {}
-    for folder in (own, own / "results", own.parent / "results"):
-        for path in sorted(folder.glob("*.json")):
+    for pattern in ("*.json", "results/*.json", "../results/*.json", "../results.json"):
+        for path in sorted(own.glob(pattern)):
             rows = _read_scores(path)
             if rows:
                 found[path.stem] = rows

@@ -121,8 +121,8 @@ class TranslationRoutes:
             raise RequestError(HTTPStatus.FORBIDDEN, "a request must give the right API key; ask who runs the server.")
 
     def _check_language(self, name: str, given: Any, wanted: str, *others: str) -> None:
-        code = str(given).lower().replace("_", "-")
-        if code not in (wanted.lower(), *others) and code.partition("-")[0] != wanted.lower():
+        code, own = (str(language).lower().replace("_", "-") for language in (given, wanted))
+        if code not in (own, *others) and code.partition("-")[0] != own:
             raise RequestError(
                 HTTPStatus.BAD_REQUEST,
                 f"'{name}' must be {' or '.join((wanted, *others))}, but got {str(given)[:50]}; this model translates "

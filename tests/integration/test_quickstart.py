@@ -220,8 +220,12 @@ def test_report_judges_the_score(bleu, passed, words):
     assert sentence.startswith(words)
 
 
-def test_report_gives_an_error_when_a_sentence_was_not_translated(tmp_path):
-    path = tmp_path / "generate-test.txt"
-    path.write_text("S-0\tja\nH-0\t-0.5\tyes\nD-0\t-0.5\tyes\nH-2\t-0.5\t\n")
-    with pytest.raises(ValueError, match=r"each of the 3 test sentences needs a translation, but .* lacks 1"):
-        load_program(QUICKSTART / "report.py").read_hypotheses(path, 3)
+def test_report_gives_an_error_when_a_sentence_was_not_translated(tmp_path, monkeypatch):
+    for name in ("text", "generated"):
+        (tmp_path / name).mkdir()
+    for language in ("de", "en"):
+        (tmp_path / "text" / f"test.raw.{language}").write_text("a\nb\nc\n")
+    (tmp_path / "generated" / "generate-test.txt").write_text("H-0\t-0.5\tyes\nH-2\t-0.5\t\n")
+    monkeypatch.setattr(sys, "argv", ["report.py", "--run-dir", str(tmp_path)])
+    with pytest.raises(ValueError, match=r"the output of fairseq-generate must hold the 3 .* lacks 1 .* \(ids 1\)"):
+        load_program(QUICKSTART / "report.py").main()

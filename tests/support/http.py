@@ -27,6 +27,7 @@ class Running:
         most_waiting=50,
         more_hosts=(),
         host="127.0.0.1",
+        target_lang="en",
         **settings,
     ):
         self._port = take_port(host, 0)
@@ -35,7 +36,7 @@ class Running:
         self.sizes = []
         self.batcher = Batcher(translate, most_at_once, most_waiting)
         self.batcher.observe = self.sizes.append
-        routes = TranslationRoutes("de", "en", self.batcher, limits, **settings).list_routes()
+        routes = TranslationRoutes("de", target_lang, self.batcher, limits, **settings).list_routes()
         if inspector is not None:
             routes += PageRoutes(inspector, self.lock).list_routes()
         app, self.guard, _ = make_app(routes, lambda: len(self.batcher), host, self.port, more_hosts)

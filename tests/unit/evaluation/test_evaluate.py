@@ -397,6 +397,16 @@ def test_a_log_is_not_replaced_by_its_scores(log, capsys):
     assert log.read_bytes() == before
 
 
+@pytest.mark.parametrize("flag", ["--raw-references", "--record-file"])
+def test_what_else_is_read_is_not_replaced_either(log, tmp_path, capsys, flag):
+    path = tmp_path / "read"
+    path.write_text("{}")
+    command = ["evaluate", "--generation-log", str(log), "--target-lang", "en", flag, str(path), "--output", str(path)]
+    assert cli.main(command) == 2
+    assert f"--output must not replace what is read, but {path} is read too" in capsys.readouterr().err
+    assert path.read_text() == "{}"
+
+
 def test_outputs_are_checked_first(run_evaluate, tmp_path, log):
     with pytest.raises(IsADirectoryError, match="--plot must name a file"):
         run_evaluate("--generation-log", log, "--plot", tmp_path)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from argparse import Namespace
 
 import pytest
 from support.translation_models import ENGLISH, GERMAN
@@ -69,11 +70,32 @@ def test_scores_beside_the_checkpoint_stand_in_the_card(checkpoint_folder, tmp_p
     (tmp_path / "results" / "other.json").write_text("[1]")
     found = find_scores(tmp_path / "model" / "checkpoint_avg.pt")
     assert found == {"test": [("sacreBLEU", 36.5774, "nrefs:1|case:lc|tok:13a")]}
+    shutil.copy(tmp_path / "results" / "test.json", tmp_path / "results.json")  # of a recipe with one test set
+    found = find_scores(tmp_path / "model" / "checkpoint_avg.pt")
+    assert found == {name: [("sacreBLEU", 36.5774, "nrefs:1|case:lc|tok:13a")] for name in ("test", "results")}
     shutil.copytree(checkpoint_folder, tmp_path / "model", dirs_exist_ok=True)
     assert export(tmp_path / "model", tmp_path / "folder") == 0
     # One backslash before a bar, also in code: GitHub takes it away there.
     card = (tmp_path / "folder" / "README.md").read_text(encoding="utf-8")
     assert r"| test | sacreBLEU | 36.58 | `nrefs:1\|case:lc\|tok:13a` |" in card
+
+
+@pytest.mark.parametrize("model", [Namespace(dropout=0.3), {"dropout": 0.3}])
+def test_the_card_names_settings_wherever_fairseq_keeps_them(model):
+    from muse_plugin.exporting.model_card import describe_training
+
+    cfg = {
+        "model": model,
+        "optimizer": Namespace(_name="adam", adam_betas="(0.9, 0.98)"),
+        "lr_scheduler": {"_name": "inverse_sqrt", "warmup_updates": 4000},
+        "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1},
+        "optimization": {"lr": [0.001], "clip_norm": 0.0},
+    }
+    assert describe_training({"cfg": cfg, "optimizer_history": [{"num_updates": 7}]}) == {
+        **{"dropout": "0.3", "optimizer": "adam", "adam_betas": "(0.9, 0.98)", "lr_scheduler": "inverse_sqrt"},
+        **{"warmup_updates": "4000", "criterion": "label_smoothed_cross_entropy", "label_smoothing": "0.1"},
+        **{"lr": "[0.001]", "updates done": "7"},
+    }
 
 
 def test_int8_is_smaller_and_measured_before_and_after(checkpoint_folder, tmp_path, texts, exported):

@@ -55,6 +55,32 @@ def test_a_student_needs_what_the_teacher_wrote(tmp_path):
     assert f"there is no data in {tmp_path / 'work' / 'data'}; run prepare.sh with the same settings" in done.stderr
 
 
+def test_what_another_teacher_wrote_is_not_taken(tmp_path):
+    """The teacher's settings and its checkpoint are part of what the students' data are."""
+    teacher = tmp_path / "work" / "multi30k" / "en-de-transformer-seed1"
+    for folder, name in ((teacher.parent.parent / "teacher", "train"), (teacher.parent.parent / "data", "translate-0")):
+        folder.mkdir(parents=True)
+        (folder / f".{name}.done").touch()
+    teacher.mkdir(parents=True)
+    (teacher / "checkpoint_avg.pt").write_text("one")
+    programs = {"fairseq-generate": "exit 1"}
+
+    def prepare(**settings):
+        return run_written_down(tmp_path, "distill", "prepare", programs=programs, **settings)
+
+    first = prepare()
+    assert "train the teacher, transformer (examples/multi30k): done before\n" in first.stdout
+    assert "the step 'translate the training text, part 2 of 20' failed" in first.stderr
+    for settings in ({"TEACHER_UPDATES": "9000"}, {"MERGES": "400"}, {"PROFILE": "cpu"}):
+        refused = prepare(**settings)
+        assert refused.returncode == 2
+        assert "teacher was made with other settings" in refused.stderr
+    (teacher / "checkpoint_avg.pt").write_text("other")
+    refused = prepare()
+    assert refused.returncode == 2
+    assert "> teacher_checkpoint=en-de-transformer-seed1@" in refused.stderr
+
+
 def make_system(translate, clock, seconds):
     def search(sentences):
         clock[0] += seconds * len(sentences)

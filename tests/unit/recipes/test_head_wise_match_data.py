@@ -234,7 +234,7 @@ def test_bert_is_trained_as_published(tmp_path):
     assert {name: flags.get(name, "absent") for name in expected} == expected
     settings = (tmp_path / "work" / "squad_binary" / "bert-element-max-all-seed1" / "settings.txt").read_text()
     assert "match=element\naggregation=max\nlevels=all\nhierarchy=1\nseed=1\n" in settings
-    assert "bert=bert-x" in settings
+    assert "bert=bert-x@" in settings
     assert "data_dataset=squad_binary" in settings
 
 
@@ -277,7 +277,8 @@ def test_many_pairs_train_a_wide_encoder(tmp_path, encoder):
 
 def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
     make_data(tmp_path, "sick", "translation")
-    checkpoint = "/runs/multi30k/en-de-muse-seed1/checkpoint_avg.pt"
+    checkpoint = str(tmp_path / "checkpoint_avg.pt")
+    (tmp_path / "checkpoint_avg.pt").write_text("one")
     settings = {"DATASET": "sick", "ENCODER": "translation", "TABLE": "2", "TRANSLATION_CHECKPOINT": checkpoint}
     done = run_script(tmp_path, "train", **settings)
     assert done.returncode == 0, done.stderr
@@ -286,8 +287,12 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
     for flags in commands:
         assert (flags["--arch"], flags["--translation-checkpoint"]) == ("head_wise_match_translation", checkpoint)
         assert "--encoder-embed-dim" not in flags
-    settings = (tmp_path / "work" / "sick" / "translation-classic-seed1" / "settings.txt").read_text()
-    assert "translation=en-de-muse-seed1/checkpoint_avg.pt\n" in settings
+    kept = (tmp_path / "work" / "sick" / "translation-classic-seed1" / "settings.txt").read_text()
+    assert "translation=checkpoint_avg.pt@" in kept
+    (tmp_path / "checkpoint_avg.pt").write_text("other")
+    refused = run_script(tmp_path, "train", **settings)
+    assert refused.returncode == 2
+    assert "was made with other settings" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support.helpers import REPOSITORY, recipe_environment
+from support.recipes import run_written_down
 
 EXAMPLES = REPOSITORY / "examples"
 SCORES = {
@@ -112,6 +113,28 @@ def test_another_setting_has_no_published_score_and_no_verdict(tmp_path, recipe,
     printed, flags = evaluate(tmp_path, recipe, "muse", words.get("prepare", ()), words.get("train", ()), **settings)
     assert f"not the published setting, so no score to compare with: {', '.join(changes)}\n" in printed
     assert not [flag for flag in flags if flag.startswith("published=") or flag == "--expect"]
+
+
+def test_a_run_belongs_to_its_data(tmp_path):
+    """Other data in the same folder neither continue nor judge it."""
+    data = tmp_path / "work" / "data"
+    data.mkdir(parents=True)
+    (data / ".binarise.done").touch()
+
+    def train(kept, **settings):
+        (data / "settings.txt").write_text(f"{kept}\ntrial=0\nflags=\n")
+        return run_written_down(tmp_path, "iwslt14_de_en", "train", programs={"fairseq-train": ""}, **settings)
+
+    usual = tmp_path / "work" / "muse-seed1" / "settings.txt"
+    assert train("merges=10000").returncode == 0
+    assert "data=" not in usual.read_text()
+    refused = train("merges=8000\ndictionary=joined")
+    assert refused.returncode == 2
+    assert "> data=merges=8000;dictionary=joined" in refused.stderr
+    assert train("merges=8000\ndictionary=joined", SEED="2").returncode == 0
+    own = usual.parent.with_name("muse-seed2") / "settings.txt"
+    assert "data=merges=8000;dictionary=joined" in own.read_text().splitlines()
+    assert train("merges=10000", SEED="2").returncode == 2
 
 
 def test_settings_of_the_papers_text_are_judged_as_well(tmp_path):

@@ -43,6 +43,64 @@ def test_a_step_that_fails_in_its_middle_has_failed(run, tmp_path):
     assert (tmp_path / ".name.done").exists()
 
 
+@pytest.mark.parametrize("stop", ["false", "kill -TERM $BASHPID", "kill -INT $BASHPID"])
+def test_the_seconds_of_a_step_are_those_of_all_attempts(run, tmp_path, stop):
+    once = f'if [[ ! -e "$work_dir/again" ]]; then : >"$work_dir/again"; {stop}; fi'
+    text = f'work() {{ local name=other dir=other; sleep 1.1; {once}; }}\nstep "$work_dir" train "do it" work'
+    assert run(text).returncode == 2
+    assert run(text).returncode == 0
+    (tmp_path / "settings.txt").write_text("a=1 b\n")
+    (tmp_path / "train-command.txt").write_text("fairseq-train 'x y'")
+    done = run('record_settings "$work_dir"\nprintf "%s\\n" "${record[@]}"')
+    *settings, seconds, command = done.stdout.splitlines()[1::2]
+    assert (settings, command) == (["a=1 b"], "train_command=fairseq-train 'x y'")
+    assert 2 <= int(seconds.removeprefix("seconds_train=")) <= 6
+
+
+def test_a_score_that_fails_leaves_none_of_before(run, tmp_path):
+    for name in ("settings.txt", "times.tsv", "train-command.txt", "scores.json"):
+        (tmp_path / name).write_text("")
+    done = run('score "$work_dir" "$work_dir/missing" "$work_dir/scores.json"')
+    assert done.returncode != 0
+    assert not (tmp_path / "scores.json").exists()
+
+
+def test_files_of_one_name_are_told_apart(run, tmp_path):
+    for name, text in (("a", "one"), ("b", "two")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(text)
+    first, slash, other = (
+        run(f'name_files "$work_dir/{given}" "$work_dir/{given}/x" "$work_dir/missing"').stdout
+        for given in ("a", "a/", "b")
+    )
+    assert first == slash
+    assert first.startswith("a@")
+    assert other.startswith("b@")
+    assert first[2:] != other[2:]
+
+
+@pytest.mark.parametrize(
+    ("given", "world"), [({"NUM_GPUS": ""}, "4"), ({"NUM_GPUS": "1"}, "1"), ({"NUM_GPUS": "0"}, None)]
+)
+def test_fairseq_takes_as_many_gpus_as_asked_for(run, tmp_path, given, world):
+    (tmp_path / "run").mkdir()
+    text = """
+    python() { echo 4; }
+    fairseq-train() { printf '%s\\n' "$@" >"$work_dir/arguments"; }
+    find_devices
+    plan_batches 16 4
+    train_model "$work_dir/run" data 3>&1
+    """
+    done = run(text, CUDA_VISIBLE_DEVICES="0,1,2,3", **given)
+    assert done.returncode == 0, done.stderr
+    words = (tmp_path / "arguments").read_text().splitlines()
+    assert ("--distributed-world-size" in words) == (world is not None)
+    if world is not None:
+        assert words[words.index("--distributed-world-size") + 1] == world
+    devices = int(world or 1)
+    assert f"16 tokens per update = 4 per batch x {4 // devices} accumulated x {devices} devices" in done.stdout
+
+
 def test_of_several_nodes_the_first_keeps_the_books(run, tmp_path):
     text = 'keep_settings "$work_dir" a=1\nstep "$work_dir" name "do it" echo hello'
     for name in ("NODE_RANK", "SLURM_NODEID"):

@@ -172,3 +172,23 @@ def test_help_prints_the_head_of_the_script_and_does_nothing(tmp_path, script):
     assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "sentence"),
+    [
+        ("wmt14_en_fr/evaluate.sh", {"AVERAGED": "5"}, "AVERAGED must not be set: one checkpoint is tested here"),
+        ("mirrored_summation/train.sh", {"BASELINE": "linear"}, "BASELINE is for texts of words, but here"),
+    ],
+)
+def test_a_setting_without_a_meaning_is_refused(tmp_path, script, settings, sentence):
+    done = run_script(tmp_path, script, **settings)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_the_authors_archive_has_its_own_merges(tmp_path):
+    (tmp_path / "wmt16_en_de.tar.gz").touch()
+    done = run_script(tmp_path, "wmt14_en_de/prepare.sh", RAW_DIR=str(tmp_path), MERGES="8000")
+    assert done.returncode == 2
+    assert "SUBWORDS must be bpe, JOINT 1 and MERGES 32000, but they are 'bpe', 1 and 8000." in done.stderr

@@ -41,6 +41,17 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
     assert "/home/me" not in table
 
 
+@pytest.mark.parametrize(
+    ("published", "shown"),
+    [((36.3, 35.3, None), "36.3 / 35.3"), ((36.3, None, 36.3), "36.3"), ((None, 36.3, 36.3), "36.3")],
+)
+def test_every_published_score_of_a_test_set_is_shown(tmp_path, results_table, published, shown):
+    models = zip(("muse", "transformer", "usual"), published, strict=True)
+    files = [make(tmp_path, name, 40.0, model=name, published=score) for name, score in models]
+    table = results_table.make_table([result for path in files for result in results_table.read_results(path)])
+    assert table.splitlines()[2] == f"| published |  | {shown} |  |"
+
+
 def test_seconds_of_an_epoch_have_a_column_where_some_run_knows_them(tmp_path, results_table):
     files = [
         make(tmp_path, "a", 40.0, seed=1, parameters=10, seconds_per_epoch=9.2),

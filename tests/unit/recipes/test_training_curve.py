@@ -46,6 +46,9 @@ def test_every_epoch_is_a_point_at_the_minutes_until_its_end(tmp_path):
             tmp_path, "multi30k", "curve", programs={"fairseq-generate": GENERATE}, MODEL="muse", SEED=seed
         )
         assert done.returncode == 0, done.stdout + done.stderr
+    other = run_written_down(tmp_path, "multi30k", "curve", "--beam", "1", programs={}, MODEL="muse", SEED="1")
+    assert other.returncode == 2
+    assert "> generate_flags=--beam 1" in other.stderr
     rows = (work / "en-de-curve.md").read_text(encoding="utf-8").splitlines()
     assert rows[0].endswith("| minutes to 66.9 |")
     assert rows[2:] == ["| muse | 1 | 100.0 | 3.0 | 2.5 |", "| muse | 2 | 66.9 | 2.5 | 2.5 |"]

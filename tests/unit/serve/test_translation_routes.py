@@ -142,6 +142,14 @@ def test_what_cannot_be_answered_is_refused_in_one_sentence(server, fields, stat
     assert "\n" not in answer["error"]
 
 
+@pytest.mark.parametrize("code", ["zh_TW", "zh-tw", "ZH-TW"])
+def test_a_language_of_a_region_is_known_however_it_is_written(code):
+    with Running(target_lang="zh_TW") as server:
+        assert translate(server, q="a", source="de", target=code) == (200, {"translatedText": "<a>"})
+        assert translate(server, "/v2/translate", text="a", target_lang=code)[0] == 200
+        assert translate(server, q="a", source="de", target="zh")[0] == 400
+
+
 def test_deepls_refusals_have_its_form(server):
     assert translate(server, "/v2/translate", text="a", target_lang="FR")[1] == {
         "message": "'target_lang' must be en, but got FR; this model translates from de to en."
