@@ -16,14 +16,15 @@ def _infer_languages(args: Namespace) -> None:
         found = infer_language_pair(folders[0]) if folders else (None, None)
     except OSError:  # no such folder: the task says so
         found = (None, None)
-    for name, language in zip(("source_lang", "target_lang"), found, strict=True):
-        given = getattr(args, name, None)
-        if given is None and language is None:
-            raise ValueError(
-                "--tokenizer moses needs the languages, but they are not given and the names of the data do not say "
-                "them; add --source-lang and --target-lang."
-            )
-        setattr(args, name, given or language)
+    given = (getattr(args, "source_lang", None), getattr(args, "target_lang", None))
+    if None not in given:
+        return
+    if None in found:
+        raise ValueError(
+            "--tokenizer moses needs the languages, but they are not given and the names of the data do not say "
+            "them; add --source-lang and --target-lang."
+        )
+    args.source_lang, args.target_lang = found  # both: one that is given may be the other one of the data
 
 
 def _apply() -> None:

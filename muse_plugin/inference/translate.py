@@ -179,7 +179,7 @@ class Translator:
         folder = checkpoint.parent if data is None else Path(data)
         if data is None and not (folder / FILE_NAME).is_file():
             state = read_state(Path(path), {})
-            trained_on = Path(str(_task_settings(state).data).split(":")[0])
+            trained_on = Path(str(state["cfg"]["task"].data).split(":")[0])
             folder = trained_on if (trained_on / FILE_NAME).is_file() else folder
         pipeline = TextPipeline.load(folder)
         for lang in (pipeline.source_lang, pipeline.target_lang):
@@ -269,15 +269,11 @@ class Translator:
         return [best[i] for i in range(len(sentences))]
 
 
-def _task_settings(state: dict[str, Any]) -> Any:
-    return state["args"] if state.get("args") is not None else state["cfg"]["task"]
-
-
 def _load_model(
     checkpoint: Path, folder: Path, pipeline: TextPipeline, state: dict[str, Any]
 ) -> tuple[torch.nn.Module, Any]:
     check_finite(checkpoint, state["model"])
-    settings = _task_settings(state)
+    settings = state["cfg"]["task"]
     for side in ("source_lang", "target_lang"):
         trained, given = getattr(settings, side, None), getattr(pipeline, side)
         if trained is not None and trained != given:

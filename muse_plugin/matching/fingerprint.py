@@ -85,6 +85,8 @@ def _describe(loaded: LoadedModel) -> dict[str, Any]:
             for name, value in values.items()
             if name not in ignored and "dropout" not in name and _plain(value) != defaults[name]
         }
+    if getattr(loaded.task, "dropped", None) is not None:
+        flags["unknown_words"] = "drop"
     settings = loaded.text.settings
     # These names and this order are those of caches that were made before.
     tokenizer = "wordpiece" if settings.subwords == "wordpiece" else settings.tokenizer

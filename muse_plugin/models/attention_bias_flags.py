@@ -182,7 +182,8 @@ def bias_faults(cfg: Any) -> list[str]:
 def find_idle_bias_flags(cfg: Any, side: str) -> list[str]:
     """Names of the flags of one side, by their flat names, that none of the chosen biases reads."""
     kinds = set(parse_biases(getattr(cfg, f"{side}_attention_bias"), side))
-    return [f"{side}_{name}" for name, readers in _READERS.items() if kinds.isdisjoint(readers)]
+    idle = [f"{side}_{name}" for name, readers in _READERS.items() if kinds.isdisjoint(readers)]
+    return [name for name in idle if hasattr(cfg, name)]  # a decoder has not all of them
 
 
 def parse_biases(text: str, side: str) -> list[str]:

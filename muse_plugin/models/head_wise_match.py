@@ -5,6 +5,7 @@ Source: Wang et al., "Multi-level Head-wise Match and Aggregation in Transformer
 ``head_wise_match_trained.py`` (those of this package, trained with the task) and ``head_wise_match_translation.py``.
 """
 
+import logging
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -21,10 +22,11 @@ from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attends import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
 from muse_plugin.modules.later_parameters import find_later
-from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens
+from muse_plugin.modules.token_reductions import REDUCTIONS
+
+logger = logging.getLogger(__name__)
 
 CLASSIC = "classic"
-HEAD_POOLINGS = ("cls", "max", "mean")
 # Flags of the trunk that head-wise match has no use for.
 _WITHOUT_EFFECT = (
     "pooling",
@@ -60,7 +62,7 @@ class HeadMatchFlags(FairseqDataclass):
     match_per_layer: bool = flag(False, "each layer has its own parameters of match and aggregation over heads")
     match_dim: int = flag(0, "width of what a comparison gives (default: 0, that of a head; classic: of the states)")
     match_dropout: float = rate(0.1, "probability of dropping a channel of head vectors and hidden layers of the match")
-    head_pooling: ChoiceEnum(list(HEAD_POOLINGS)) = flag(
+    head_pooling: ChoiceEnum(list(REDUCTIONS)) = flag(
         "cls",
         "of the outputs of a head at all words, what stands for the sentence: cls (that at the classification token, "
         "as published), max or mean (over words)",
@@ -91,6 +93,9 @@ class HeadWiseMatchBase(SentenceModel):
         self.head_pooling = str(cfg.head_pooling)
         dim = cfg.match_dim or None
         if self.classic:
+            idle = ("match_levels", "match_aggregation", "match_no_hierarchy", "match_per_layer")
+            for sentence in find_without_effect(cfg, HeadMatchFlags, idle, f"with --match {CLASSIC}"):
+                logger.warning(sentence)
             self.levels: list[HeadSource] = []
             self.matcher = VectorMatch(self.encoder.output_size, outputs, dim, cfg.match_dropout)
         else:
@@ -136,19 +141,16 @@ class HeadWiseMatchBase(SentenceModel):
         """See ``SentenceModel.represent``."""
         if self.classic:
             states, mask = self.encode(src_tokens, src_lengths, src_characters)
-            return self._summarise(states, mask)
+            return REDUCTIONS[self.head_pooling](states, mask)
         with record_heads(self.levels) as outputs:
             _, mask = self.encode(src_tokens, src_lengths, src_characters)
-        return torch.cat([self._summarise(outputs[level], mask) for level in range(len(self.levels))], dim=1)
+        return torch.cat(
+            [REDUCTIONS[self.head_pooling](outputs[level], mask) for level in range(len(self.levels))], dim=1
+        )
 
     def name_positions(self, words: list[str]) -> list[str]:
         """The token at each position that the encoder reads, for a sentence of these words."""
         return words if self.cls is None else ["[CLS]", *words]
-
-    def _summarise(self, states: Tensor, mask: Optional[Tensor]) -> Tensor:
-        if self.head_pooling == "cls":
-            return states[:, 0]
-        return (max_over_tokens if self.head_pooling == "max" else mean_over_tokens)(states, mask)
 
     def score_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``SentenceModel.score_pairs``."""

@@ -5,6 +5,7 @@ Flat on purpose: fairseq's hydra front end cannot take nested model configs from
 """
 
 import ast
+import logging
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +31,7 @@ from muse_plugin.contracts.flag import (
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
+    find_idle_bias_flags,
     plan_biases,
     pruned_bias_flags,
 )
@@ -47,6 +49,8 @@ from muse_plugin.modules.gated_conv import check_kernel_sizes
 from muse_plugin.ops.dynamic_conv import BACKENDS
 from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
 from muse_plugin_command.flags.translate import INFERENCE_BACKENDS
+
+logger = logging.getLogger(__name__)
 
 FAIRSEQ = "fairseq"
 DECODER_LAYERS = (PARALLEL, FAIRSEQ)
@@ -411,13 +415,18 @@ def check_config(
         )
     if faults:
         raise ValueError("\n".join(faults))
+    for side in ("encoder", "decoder"):
+        if find_layer_type(cfg, side) == PARALLEL:
+            where = f"with --{side}-attention-bias {getattr(cfg, f'{side}_attention_bias')}"
+            for sentence in find_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where):
+                logger.warning(sentence)
 
 
 def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
     if find_layer_type(cfg, "decoder") != FAIRSEQ:
         return []
     names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
-    names += ["static_decoding", "inference_backend"]
+    names += ["static_decoding", "inference_backend", "alignment_layer", "alignment_heads"]
     return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
 
 
@@ -495,7 +504,8 @@ def check_supervision(cfg: Any) -> None:
     Raises:
         ValueError: if there is none in a layer, or if layers are left out at random.
     """
-    if "cross_attention" not in [name for stage in read_stages(cfg, "decoder") for name in stage]:
+    is_parallel = find_layer_type(cfg, "decoder") == PARALLEL  # fairseq's layer always has one
+    if is_parallel and "cross_attention" not in [name for stage in read_stages(cfg, "decoder") for name in stage]:
         raise ValueError(
             "--load-alignments supervises cross-attention, but got --decoder-branches "
             f"{cfg.decoder_branches} without it; add cross_attention or drop the flag."

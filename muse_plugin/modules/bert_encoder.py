@@ -111,16 +111,11 @@ class BertEncoder(nn.Module):
         sizes: see ``BertSizes``.
 
     Raises:
-        ValueError: if the activation is unknown, or the width not divisible by the number of heads.
+        ValueError: if the width is not divisible by the number of heads.
     """
 
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
-        if sizes.hidden_act not in ACTIVATIONS:
-            raise ValueError(
-                f"BERT's hidden_act must be one of {', '.join(ACTIVATIONS)}, but is {sizes.hidden_act!r}; choose "
-                "another model."
-            )
         self.sizes = sizes
         self.output_size = sizes.hidden_size
         self.words = nn.Embedding(sizes.vocab_size, sizes.hidden_size)

@@ -16,6 +16,7 @@ from muse_plugin.modules.attention_bias import AttentionBias, Direction, Distanc
 from muse_plugin.modules.branch import check_heads, merge_heads
 from muse_plugin.modules.fusion_gate import FusionGate
 from muse_plugin.modules.linear import Linear
+from muse_plugin.modules.retained_dropout import RetainsDropout
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.window_attention import Windows, window_attention
 
@@ -112,7 +113,7 @@ class MaskedAttention(nn.Module):
         return HeadSource(self.out_proj, True, self.num_heads, self.out_proj.in_features // self.num_heads)
 
 
-class DistanceAttentionBlock(nn.Module):
+class DistanceAttentionBlock(RetainsDropout):
     """LN(G + FFN(G)) with G = LN(gate(S, H)) and H the masked attention of S.
 
     Dropout is on H and within the gate, as published, and nowhere else.
@@ -123,7 +124,7 @@ class DistanceAttentionBlock(nn.Module):
         ffn_embed_dim: hidden width F of the feed-forward network.
         direction: "forward" (earlier words) or "backward" (later words).
         alpha: what a logit loses per word of distance; 0 for no distance mask.
-        dropout: probability in [0, 1) of dropping a channel, training only.
+        dropout: probability in [0, 1) of dropping a channel.
         norms: have layer norms on the projections of attention and gate.
         block_norms: have those of G and of the result, as published; without any norm the count of parameters is the
             published one.
@@ -154,7 +155,7 @@ class DistanceAttentionBlock(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """Encodes; see ``MaskedAttention.forward``."""
-        context = dropout(self.attention(x, lengths, key_padding_mask), self.dropout, self.training)
+        context = dropout(self.attention(x, lengths, key_padding_mask), self.dropout, self.drops)
         gated = self.gate_norm(self.gate(x, context))
         result: Tensor = self.output_norm(gated + self.ffn(gated))
         return result

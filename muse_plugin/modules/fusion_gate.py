@@ -9,17 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from muse_plugin.modules.linear import Linear
+from muse_plugin.modules.retained_dropout import RetainsDropout
 from muse_plugin.ops.dropout import dropout
 
 
-class FusionGate(nn.Module):
+class FusionGate(RetainsDropout):
     """F * S^F + (1 - F) * H^F with S^F = S W^S, H^F = H W^H and F = sigmoid(S^F + H^F + b^F).
 
     What is mixed are the projections, not S and H themselves.
 
     Args:
         embed_dim: width C.
-        dropout: probability in [0, 1) of dropping a channel of the sum within the sigmoid, training only.
+        dropout: probability in [0, 1) of dropping a channel of the sum within the sigmoid.
         norms: have a layer norm on either projection.
     """
 
@@ -47,5 +48,5 @@ class FusionGate(nn.Module):
         source, context = self.source_proj(source), self.context_proj(context)
         if self.source_norm is not None and self.context_norm is not None:
             source, context = self.source_norm(source), self.context_norm(context)
-        gate = torch.sigmoid(dropout(source + context + self.bias, self.dropout, self.training))
+        gate = torch.sigmoid(dropout(source + context + self.bias, self.dropout, self.drops))
         return gate * source + (1 - gate) * context

@@ -17,12 +17,13 @@ from muse_plugin.modules.attends import SELF, AttentionWeights, HeadSource, weig
 from muse_plugin.modules.attention_bias import AttentionBias, count_identity_heads
 from muse_plugin.modules.branch import merge_heads, split_heads
 from muse_plugin.modules.linear import Linear
+from muse_plugin.modules.retained_dropout import RetainsDropout
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.linear import linear
 from muse_plugin.ops.window_attention import window_attention
 
 
-class MultiScaleLayer(nn.Module):
+class MultiScaleLayer(RetainsDropout):
     """LayerNorm(x + ReLU(concat(head_1 .. head_H) W^O)), every head within its own window.
 
     Heads whose window is the word itself need no queries and keys: their weights are exactly 1. The rows of those
@@ -90,10 +91,10 @@ class MultiScaleLayer(nn.Module):
             value,
             self.windows(lengths),
             key_padding_mask,
-            self.attention_dropout if self.training else 0.0,
+            self.attention_dropout if self.drops else 0.0,
         )
         update = torch.relu(self.out_proj(merge_heads(out)))
-        result: Tensor = self.layer_norm(x + dropout(update, self.dropout, self.training))
+        result: Tensor = self.layer_norm(x + dropout(update, self.dropout, self.drops))
         return result
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -168,8 +168,12 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         return x if self.normalize_before else self.layer_norm(x)
 
     def _count_sentences_at_once(self, x: Tensor) -> int:
-        """In the inference form, a CPU is quicker with parts of a large batch, whose tensors fit into its caches."""
-        if self.packed is None or x.device.type != "cpu":
+        """In the inference form, a CPU is quicker with parts of a large batch, whose tensors fit into its caches.
+
+        Who watches what is inside by hooks sees the whole batch.
+        """
+        watched = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+        if self.packed is None or x.device.type != "cpu" or watched:
             return x.shape[1]
         size: int = x.shape[0] * sum(self.packed.sizes.values()) * x.element_size()
         return max(1, _CPU_CHUNK // max(1, size))

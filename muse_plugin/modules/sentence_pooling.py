@@ -17,7 +17,7 @@ from muse_plugin.modules.attention_heads import AttentionHeads, Heads
 from muse_plugin.modules.low_rank_attention import LowRankAttention
 from muse_plugin.modules.source_to_token import SourceToToken
 from muse_plugin.modules.structured_attention import StructuredAttention
-from muse_plugin.modules.token_reductions import first_token, max_over_tokens, mean_over_tokens
+from muse_plugin.modules.token_reductions import REDUCTIONS
 
 # The parts of every pooling.
 _PARTS = {
@@ -36,9 +36,6 @@ _AVERAGED = ("cls_max",)
 POOLINGS = tuple(_PARTS)
 
 
-_REDUCTIONS = {"max": max_over_tokens, "mean": mean_over_tokens, "cls": first_token}
-
-
 class Reduction(nn.Module):
     """A function of ``token_reductions.py`` as a part of a pooling.
 
@@ -54,7 +51,7 @@ class Reduction(nn.Module):
 
     def forward(self, states: Tensor, padding_mask: Tensor | None = None) -> Tensor:
         """See ``token_reductions.py``."""
-        return _REDUCTIONS[self.name](states, padding_mask)
+        return REDUCTIONS[self.name](states, padding_mask)
 
     def extra_repr(self) -> str:
         """Which, for ``print(model)``."""
@@ -63,7 +60,7 @@ class Reduction(nn.Module):
 
 # What builds each part, from the width of the states and its own settings.
 _BUILDERS: dict[str, Callable[..., nn.Module]] = {
-    **{name: partial(Reduction, name) for name in _REDUCTIONS},
+    **{name: partial(Reduction, name) for name in REDUCTIONS},
     "source_to_token": SourceToToken,
     "low_rank_attention": LowRankAttention,
     "structured_attention": StructuredAttention,

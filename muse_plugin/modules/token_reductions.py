@@ -33,3 +33,6 @@ def mean_over_tokens(states: Tensor, padding_mask: Tensor | None) -> Tensor:
 def first_token(states: Tensor, padding_mask: Tensor | None) -> Tensor:
     """The state that comes first; arguments and result as in ``max_over_tokens``."""
     return states[:, 0]
+
+
+REDUCTIONS = {"cls": first_token, "max": max_over_tokens, "mean": mean_over_tokens}

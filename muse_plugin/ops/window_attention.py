@@ -12,7 +12,6 @@ Back ends, all exact:
 - "dense": PyTorch's fused attention with a mask.
 - "taps" (CPU): one dot product per query and key of the window, as in the dynamic convolution; for narrow windows.
 - "blocks": PyTorch's fused attention between blocks of queries and the keys that their windows reach.
-- "flex": PyTorch's FlexAttention; compiled on a GPU, plain elsewhere.
 - "auto": heads of similar windows together, each group by the quickest of these.
 """
 
@@ -26,12 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from muse_plugin.ops import window_attention_flex
 from muse_plugin.ops.dropout import dropout as drop
 from muse_plugin.ops.dynamic_conv_cpu import dot_rows, sum_rows
+from muse_plugin.ops.eager_cpu import runs_eagerly_on_cpu
 from muse_plugin.ops.softmax import softmax
 
-BACKENDS = ("auto", "reference", "dense", "taps", "blocks", "flex")
+BACKENDS = ("auto", "reference", "dense", "taps", "blocks")
 # An offset beyond every sentence.
 UNLIMITED = 1 << 30
 
@@ -119,11 +118,6 @@ def window_attention(
     return _side_by_side(parts)
 
 
-def _has_numbers(windows: Windows) -> bool:
-    """Whether Python may ask for the ranges."""
-    return windows.first.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     """Joins heads; in memory as (T, B, H, D), which is how the output projection reads them."""
     if len(parts) == 1:
@@ -141,9 +135,9 @@ def _attend(
     backend: str,
 ) -> list[Tensor]:
     """See ``window_attention``; the heads in several parts."""
-    if backend in ("reference", "dense", "flex") or not _has_numbers(windows):
+    if backend in ("reference", "dense") or not runs_eagerly_on_cpu(windows.first):
         # One way for all heads, which never asks for the numbers in ``windows``.
-        compute = {"reference": _reference, "flex": _flex}.get(backend, _dense)
+        compute = _reference if backend == "reference" else _dense
         out = compute(query, key, value, _move(windows, query.device), key_padding_mask, dropout)
         return [_zero_rows_without_keys(out, windows, key.shape[2], key_padding_mask)]
     if query.numel() == 0:
@@ -281,14 +275,6 @@ def _dense(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
 
 
-def _flex(
-    query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *_: int
-) -> Tensor:
-    if dropout > 0:
-        raise ValueError(f"the back end flex has no dropout, but got {dropout}; use backend='auto'.")
-    return window_attention_flex.attend(query, key, value, windows.first, windows.last, windows.slopes, padding)
-
-
 def _copy_values(
     query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *_: int
 ) -> Tensor:
@@ -380,7 +366,7 @@ def _alike(windows: Windows) -> bool:
 def _zero_rows_without_keys(out: Tensor, windows: Windows, positions: int, padding: Tensor | None) -> Tensor:
     """Zeros for queries that see no key. Where a window holds the query itself, every real query sees one."""
     device = out.device
-    if _has_numbers(windows) and bool(((windows.first <= 0) & (windows.last >= 0)).all()):
+    if runs_eagerly_on_cpu(windows.first) and bool(((windows.first <= 0) & (windows.last >= 0)).all()):
         return out
     first, last = windows.first.to(device)[:, :, None], windows.last.to(device)[:, :, None]
     at = torch.arange(positions - out.shape[2], positions, device=device)

@@ -1,6 +1,7 @@
 """Faults of fairseq's commands that the repairs remove, or give one sentence for; within this process."""
 
 import re
+from argparse import Namespace
 from types import SimpleNamespace
 
 import fairseq_cli.generate  # noqa: F401
@@ -10,6 +11,7 @@ from fairseq import checkpoint_utils
 from support.fairseq_commands import SMALL, USER_DIR, generate, make_data, run, train
 
 from muse_plugin import fairseq_repairs
+from muse_plugin.fairseq_repairs import moses_languages
 from muse_plugin.fairseq_repairs.checkpoint_mismatch import describe_mismatch
 from muse_plugin.fairseq_repairs.misspelt_overrides import check_overrides
 
@@ -69,6 +71,9 @@ def test_moses_takes_the_languages_from_the_data(trained, tmp_path):
     given = interactive(trained, trained.data, "--tokenizer", "moses", "-s", "de", "-t", "en")
     (text,) = re.findall(r"^D-0\t\S+\t(.*)$", inferred, re.MULTILINE)
     assert re.findall(r"^D-0\t\S+\t(.*)$", given, re.MULTILINE) == [text]
+    args = Namespace(data=str(trained.data), source_lang="en", target_lang=None)
+    moses_languages._infer_languages(args)
+    assert (args.source_lang, args.target_lang) == ("de", "en")  # as the translation task does
     with pytest.raises(ValueError, match=r"--tokenizer moses needs the languages, .* add --source-lang and"):
         interactive(trained, tmp_path, "--tokenizer", "moses")
 

@@ -97,7 +97,7 @@ VARIANTS = {
         "encoder_attention_bias": "multi-scale",
         "encoder_attention_heads": 5,
         "encoder_head_dim": 6,
-        "encoder_attention_scales": "1,3,N/2,all",
+        "encoder_attention_scales": "1,3,N/4,all",
         "encoder_positions": "none",
     },
     "distance_layers": {"encoder_layer_type": "distance", "encoder_positions": "none"},

@@ -21,7 +21,7 @@ from muse_plugin.models.decoder_step import Embedding, find_cross_attention, lis
 from muse_plugin.models.muse import MuseDecoder, MuseEncoder
 from muse_plugin.models.onnx.plain_layers import from_fairseq
 from muse_plugin.models.onnx.step_layers import StepContext, StepLayer
-from muse_plugin.modules.attention import SelfAttention, make_padding, padding_bias
+from muse_plugin.modules.attention import make_padding, padding_bias
 from muse_plugin.modules.branch import LayerContext, split_heads
 from muse_plugin.modules.gated_conv import GatedConv, StaticConv
 from muse_plugin.modules.parallel_layer import ParallelLayer
@@ -64,8 +64,6 @@ def _prepare_layers(side: Any, is_muse: bool) -> nn.ModuleList:
             _merge_kernels(module)
         elif isinstance(module, GatedConv):
             module.backend = "band"  # type: ignore[assignment]
-        elif isinstance(module, SelfAttention):
-            module.window_backend = "dense"
     return layers
 
 

@@ -36,7 +36,10 @@ class SentenceTaskConfig(FairseqDataclass):
     long_texts: ChoiceEnum(["truncate", "refuse"]) = flag(
         "truncate", "what happens to longer ones: truncate (the first words are kept; how many texts is logged), refuse"
     )
-    no_shuffle: bool = flag(False, "train on texts in the order of their length instead of at random")
+    no_shuffle: bool = flag(
+        False,
+        "make batches of texts in the order of their length instead of at random; fairseq shuffles the batches",
+    )
 
 
 class EncodedTexts(list[Sentence]):
@@ -265,8 +268,8 @@ class SentenceTask(FairseqTask):
         longest = int(dataset.sizes.max()) if len(dataset) else 0
         if max_tokens is not None and longest > max_tokens:
             raise ValueError(
-                f"--max-tokens must hold the longest text, which has {longest} words, but got {max_tokens}; raise it "
-                "or lower --max-words."
+                f"--max-tokens and --max-tokens-valid must hold the longest text, which has {longest} words, but one "
+                f"is {max_tokens}; raise it or lower --max-words."
             )
         return super().get_batch_iterator(dataset, max_tokens, *rest, **named)
 

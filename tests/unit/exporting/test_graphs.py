@@ -17,6 +17,7 @@ LENGTHS = [((7, 5, 3), (9, 9, 9)), ((1,), (22,)), ((20, 18, 2, 2), (5, 5, 5, 5))
 WRITTEN = [
     *("muse", "muse_simple", "plain_transformer", "lightweight", "depthwise", "standard", "separate_projection"),
     *("even_decoder_kernel", "long_kernel", "no_gate", "long_short_range", "multi_scale", "distance", "ffn_shared"),
+    *("multi_scale_layers", "distance_layers"),
     *("everything_limited", "conv_before_cross_attention", "growing_kernels", "normalize_before", "no_positions"),
     *("learned_positions", "embedding_norm", "other_embedding_widths", "adaptive_softmax", "share_all_embeddings"),
 ]

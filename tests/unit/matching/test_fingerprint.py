@@ -103,6 +103,12 @@ def test_text_and_dictionaries_count(loaded):
     for change in ({"lower_case": False}, {"tokenizer": "moses"}, {"lang": "de"}, {"strip_accents": True}):
         assert fingerprint_encoder(loaded._replace(text=_change(loaded.text, **change))) != before
     assert fingerprint_encoder(loaded._replace(text=loaded.text._replace(path="elsewhere"))) == before
+    dropping = SimpleNamespace(
+        **{name: getattr(loaded.task, name) for name in ("source_dictionary", "character_dictionary")}
+    )
+    assert fingerprint_encoder(loaded._replace(task=dropping)) == before
+    dropping.dropped = 3
+    assert fingerprint_encoder(loaded._replace(task=dropping)) != before
     words = loaded.task.source_dictionary.symbols
     for symbols, characters in ((words[::-1], None), (words, SimpleNamespace(symbols=words))):
         task = SimpleNamespace(source_dictionary=SimpleNamespace(symbols=symbols), character_dictionary=characters)

@@ -11,6 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 from support.helpers import assert_close
 from support.muse_models import (
     PAD,
+    VARIANTS,
     both,
     build,
     build_from_config,
@@ -69,6 +70,19 @@ def test_named_modules_alone_retain_theirs(dropout, module):
     assert not differ(generating(["LightweightConv"], **{dropout: 0.5}))
 
 
+@pytest.mark.parametrize("kind", ["multi_scale", "distance"])
+def test_other_layers_of_an_encoder_retain_theirs(kind):
+    """The decoder has no dropout of its own here."""
+    chosen = {"multi_scale": "MultiScaleLayer", "distance": "FusionGate"}[kind]
+    flags = {**VARIANTS[f"{kind}_layers"], "branch_dropout": 0.5, "decoder_branch_dropout": 0.0}
+    for modules, retains in ((None, True), ([chosen], True), (["LightweightConv"], False)):
+        net = generating(modules, **flags)
+        _, _, source, _ = make_pair()
+        with torch.no_grad():
+            first, second = (net.encoder(source, lengths_of(source))["encoder_out"][0] for _ in range(2))
+        assert torch.equal(first, second) != retains
+
+
 def test_retained_dropout_is_that_of_training():
     net = generating(**dict.fromkeys(DROPOUTS, 0.4))
     layers = [module for module in net.modules() if isinstance(module, ParallelLayer)]
@@ -121,6 +135,17 @@ def test_alignments_supervise_the_cross_attention_of_one_layer(layer, supervised
         assert (gradient is None or not gradient.any()) == (number >= supervised)
         queries = part.branches["cross_attention"].key_value_proj.weight.grad
         assert (queries is not None and bool(queries.any())) == (number <= supervised)
+
+
+def test_alignments_supervise_fairseqs_decoder_whose_layer_it_chooses():
+    net = build_supervised(decoder_layer_type="fairseq").train()
+    alignment_loss(net).backward()
+    assert net.decoder.layers[-1].encoder_attn.k_proj.weight.grad.any()
+    for flag in ("alignment_layer", "alignment_heads"):
+        with pytest.raises(
+            ValueError, match=f"--{flag.replace('_', '-')} has no effect with --decoder-layer-type fairseq"
+        ):
+            build(decoder_layer_type="fairseq", **{flag: 1})
 
 
 def test_alignments_supervise_the_first_heads():

@@ -12,6 +12,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY, build_model
 from support.helpers import assert_close
 from support.sentence_models import SYMBOLS, TRUNK, make_input, make_sentences, make_task
 
+from muse_plugin.modules import parallel_layer
 from muse_plugin.modules.attends import find_head_sources
 
 ATOL = 1e-5  # float32, sums in another order
@@ -164,6 +165,30 @@ def test_kept_vectors_give_the_same_bits_as_the_whole_model(compared):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("pooling", ["cls", "max", "mean"])
+def test_the_inference_form_compares_all_of_a_large_batch(pooling, monkeypatch):
+    """A layer computes large batches in parts, of which heads must not be those of the last."""
+    net = build("head_wise_match_muse", head_pooling=pooling)
+    sentences = make_input(make_sentences(6, 6, 5, 4, 6))
+    with torch.no_grad():
+        expected = net.represent(**sentences)
+        net.make_generation_fast_()
+        monkeypatch.setattr(parallel_layer, "_CPU_CHUNK", 1)
+        assert_close(net.represent(**sentences), expected, atol=ATOL)
+
+
+def test_flags_that_classic_matching_does_not_read_are_named(caplog):
+    flags = {"match_levels": "0", "match_no_hierarchy": True}
+    build("head_wise_match_transformer", match="classic", **flags)
+    assert caplog.messages == [
+        "--match-levels has no effect with --match classic, but got 0; drop it.",
+        "--match-no-hierarchy has no effect with --match classic, but got True; drop it.",
+    ]
+    caplog.clear()
+    build("head_wise_match_transformer", **flags)
+    assert caplog.messages == []
+
+
 def test_every_word_of_either_sentence_can_matter(compared):
     model, match = compared
     net = build(model, **match)

@@ -264,3 +264,15 @@ def test_training_command_ends_with_the_sentence(tmp_path):
         "--encoder-kernel-sizes: kernel sizes must be odd in the encoder, where a kernel is centred on its token, "
         "but got [4] in [3, 4]; use odd sizes, e.g. 5."
     ) in process.stderr
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_flags_of_a_bias_that_is_not_chosen_are_named(side, caplog):
+    build(**{f"{side}_attention_scales": "1,3", f"{side}_distance_alpha": 9.0})
+    assert sorted(caplog.messages) == [
+        f"--{side}-attention-scales has no effect with --{side}-attention-bias none, but got 1,3; drop it.",
+        f"--{side}-distance-alpha has no effect with --{side}-attention-bias none, but got 9.0; drop it.",
+    ]
+    caplog.clear()
+    build(**{f"{side}_attention_scales": "1,3", f"{side}_attention_bias": "multi-scale"})
+    assert caplog.messages == []

@@ -17,9 +17,8 @@ from muse_plugin.ops import window_attention as op
 from muse_plugin.ops.dynamic_conv_cpu import dot_rows
 from muse_plugin.ops.window_attention import BACKENDS, UNLIMITED, Windows, window_attention
 
-# On a CPU, flex has neither gradients nor dropout.
 TRAINING = ["auto", "dense", "taps", "blocks"]
-EVERY = ["reference", *TRAINING, "flex"]
+EVERY = ["reference", *TRAINING]
 HEADS, BATCH, CHANNELS = 3, 2, 4
 ALL = UNLIMITED
 # First and last offset of each head.
@@ -161,23 +160,6 @@ def test_back_ends_equal_the_reference_in_values_and_gradients(ranges):
                 assert_close(a, e, atol=1e-12, why=f"{backend}, {length} queries, {positions} keys, padding {padding}")
 
 
-@pytest.mark.parametrize(
-    ("ranges", "slopes", "padding"),
-    [
-        ("different widths", "slopes", "none"),
-        ("off the diagonal", "no slopes", "left"),
-        ("one-sided", "slopes", "right"),
-    ],
-)
-def test_flex_equals_the_reference(ranges, slopes, padding):
-    windows = make_windows(RANGES[ranges], SLOPES[slopes])
-    for length, positions in ((9, 9), (4, 9)):
-        inputs, mask = make_inputs(length, positions), make_padding(padding, positions)
-        real = find_real(length, mask)
-        actual, expected = (window_attention(*inputs, windows, mask, backend=name) for name in ("flex", "reference"))
-        assert_close(actual.masked_fill(~real, 0.0), expected.masked_fill(~real, 0.0), atol=1e-12)
-
-
 @pytest.mark.parametrize("backend", TRAINING)
 @pytest.mark.usefixtures("short_blocks")
 def test_every_sentence_may_have_windows_of_its_own(backend):
@@ -312,7 +294,7 @@ BLIND = ["off the diagonal", "one neighbour", "one-sided", "ahead", "empty", "ou
 @pytest.mark.parametrize("backend", EVERY)
 @pytest.mark.usefixtures("short_blocks")
 def test_a_query_that_sees_no_key_gets_exactly_zero(backend):
-    for ranges, padding, length in product(BLIND, ("none", "left") if backend == "flex" else PADDING, (9, 4)):
+    for ranges, padding, length in product(BLIND, PADDING, (9, 4)):
         windows = make_windows(RANGES[ranges])
         # What a query at padding gets where windows hold the query itself is unspecified.
         elsewhere = ((windows.first > 0) | (windows.last < 0))[..., None]
@@ -716,9 +698,3 @@ def test_raises_error_when_taps_shall_run_elsewhere_than_on_the_cpu():
     sentence = r"^the back end taps runs on the CPU only, but got meta; use backend='auto'\.$"
     with pytest.raises(RuntimeError, match=sentence):
         window_attention(*inputs, make_windows(RANGES["three tokens"]), backend="taps")
-
-
-def test_raises_error_when_flex_shall_drop_weights():
-    sentence = r"^the back end flex has no dropout, but got 0\.1; use backend='auto'\.$"
-    with pytest.raises(ValueError, match=sentence):
-        window_attention(*make_inputs(), make_windows(RANGES["three tokens"]), dropout=0.1, backend="flex")

@@ -327,7 +327,10 @@ def test_a_batch_that_cannot_hold_the_longest_text_is_refused(larger, split):
     """fairseq leaves such texts out of a training, and ends validation with an assertion that names no text."""
     task = classify(larger)
     dataset = task.load_dataset(split)
-    sentence = "--max-tokens must hold the longest text, which has 9 words, but got 8; raise it or lower --max-words."
+    sentence = (
+        "--max-tokens and --max-tokens-valid must hold the longest text, which has 9 words, but one is 8; raise it or "
+        "lower --max-words."
+    )
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         task.get_batch_iterator(dataset, max_tokens=8)
     batches = task.get_batch_iterator(dataset, max_tokens=9).next_epoch_itr()
