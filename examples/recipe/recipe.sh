@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154 # here, data, run and usual_data are set by common.sh
 # What the recipes in examples/ share. Each prepare.sh, train.sh and evaluate.sh sources it:
 #
 #   . "$(dirname "${BASH_SOURCE[0]}")/../recipe/recipe.sh"
@@ -207,6 +207,7 @@ plan_batches() { # plan_batches TOTAL MOST: sets max_tokens (per device, at most
 }
 
 step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets its output, DIR/times.tsv the seconds of every attempt
+  # shellcheck disable=SC2034 # the trap reads started
   local step_dir=$1 step_name=$2 what=$3 started=$SECONDS code step_log=$1/$2.log # names that COMMAND does not use
   shift 3
   if [[ "$node" != 0 ]]; then step_log=$step_dir/$step_name.node$node.log; fi # of several nodes, which share the folder, the first keeps the books
@@ -298,10 +299,10 @@ note_row() { # says before training if a row's score was published for other dat
   fi
 }
 
-# follow_validation [NAME=VALUE...]: compares validation with the recipe's published_validation.tsv while it trains, if $data is usual or
-# was made with these settings; warns of a run that is clearly off if it is the authors' model.
+# Compares validation with the recipe's published_validation.tsv while it trains, if $data is usual, of whatever kind; warns of a run
+# that is clearly off if it is the authors' model.
 follow_validation() {
-  if [[ -n "$(find_changes "$@")" ]]; then return; fi
+  if [[ -n "$(find_changes 'kind=.*')" ]]; then return; fi
   follow=(python "$recipe_tools/follow_validation.py" "${here:?is set by common.sh}/published_validation.tsv" --title "$recipe")
   if [[ "$model" == muse && -z "${row:-}${name_suffix:-}" ]]; then follow+=(--warn); fi
 }

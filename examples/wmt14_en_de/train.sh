@@ -36,7 +36,7 @@ if [[ "$trial" == 1 ]]; then tokens=600 updates=4; fi
 plan_batches "$tokens" $((tokens > 3584 ? 3584 : tokens))
 keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "updates=${updates:-75 epochs}" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
-follow_validation 'kind=.*'
+follow_validation
 step "$run" train "train $name (${updates:-75 epochs}${updates:+ updates})" train_model "$run" "$bin" --source-lang en --target-lang de --arch "$arch" \
   --dropout 0.3 "${attention[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0 \
   "${schedule[@]}" "${stop[@]}" --save-interval-updates 500 --keep-interval-updates 20 --no-epoch-checkpoints \

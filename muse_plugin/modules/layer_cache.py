@@ -28,6 +28,11 @@ class LayerCache:
         self._stages: dict[int, LayerCache] = {}
         self.encoder_key_value: tuple[Tensor, Tensor] | None = None
 
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Number of positions by slice name."""
+        return {name: history.length for name, history in self._histories.items()}
+
     def extend(self, name: str, new: Tensor) -> Tensor:
         """Appends new positions to the history of a slice.
 

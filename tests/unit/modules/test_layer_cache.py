@@ -15,6 +15,7 @@ def test_history_is_everything_appended_also_beyond_a_block(needs_grad):
         parts.append(new)
         seen = cache.extend("value", new)
         assert_close(seen, torch.cat(parts, dim=1), atol=0, rtol=0)
+    assert cache.lengths == {"value": sum(part.shape[1] for part in parts)}
 
 
 def test_appending_one_position_copies_no_history():
