@@ -172,8 +172,9 @@ class ParallelLayer(InferenceForm, RetainsDropout):
 
         Who watches what is inside by hooks sees the whole batch.
         """
-        watched = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
-        if self.packed is None or x.device.type != "cpu" or watched:
+        if self.packed is None or x.device.type != "cpu":
+            return x.shape[1]
+        if any(module._forward_hooks or module._forward_pre_hooks for module in self.modules()):
             return x.shape[1]
         size: int = x.shape[0] * sum(self.packed.sizes.values()) * x.element_size()
         return max(1, _CPU_CHUNK // max(1, size))
