@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
+from muse_plugin.benchmark import systems, training_speed
 from muse_plugin.benchmark.gpu_steps import DONE, NOT_MEASURED, Step, read_step, write_list, write_step
 from muse_plugin.results.run_record import describe_run
 
@@ -25,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Rows of MUSE's tables that are trained once all systems and seeds are: sharing, kernel size, feed-forward networks.
 ABLATION = ("separate_depthconv_3", "shared_depthconv_3", "no_ffn", "separate_conv_3", "shared_depthconv_15")
+# What compiled layers are compared with, and they.
+COMPARED = (systems.TRANSFORMER, systems.MUSE, systems.MUSE_COMPILED)
 # Minutes of each part of a run of 25; another limit for the whole changes them alike.
 LIMITS = {"a": 5.0, "b": 4.0, "c": 5.0, "d": 4.0, "e": 5.0, "f": 2.0}
 _MINUTES = sum(LIMITS.values())
@@ -101,9 +104,9 @@ def _list_measurements(measure: Callable[..., Job], rehearses: bool) -> Iterator
         yield measure("c/base-memory-float32", "train", "--memory", *tiny, "--tokens", 20, *small, *few)
         yield measure("d/base-float32", "generate", *tiny, "--sentences", 1, 2, "--beam", 2, *small)
         return
-    sizes = ("--lengths", 10, 25, 50, 100, 400, 1000, 4000, "--kernels", 3, 7, 31, "3+15", "--tokens", 4000)
-    pairs = [("triton", "float16"), ("band", "float16"), ("fairseq_cuda", "float16"), ("triton", "bfloat16")]
-    pairs += [("triton", "float32"), ("reference", "float16"), ("band", "bfloat16"), ("fairseq_cuda", "float32")]
+    sizes = ("--lengths", 10, 25, 50, 100, 400, 1000, 4000, "--kernels", 3, 7, 31, "3+15", "--tokens", 64_000)
+    pairs = [("triton", "float16"), ("triton", "bfloat16"), ("triton", "float32"), ("band", "float16")]
+    pairs += [("fairseq_cuda", "float16"), ("reference", "float16"), ("band", "bfloat16"), ("fairseq_cuda", "float32")]
     pairs += [("band", "float32"), ("reference", "bfloat16"), ("reference", "float32")]
     for backend, dtype in pairs:
         rounds = ("--rounds", 20, "--max-seconds", 2, "--dtype", dtype)
@@ -112,12 +115,16 @@ def _list_measurements(measure: Callable[..., Job], rehearses: bool) -> Iterator
     for dtype in ("float16", "bfloat16"):
         for setting in ("base", "large"):
             own = ("--setting", setting, *joint, "--dtype", dtype)
-            yield measure(f"c/{setting}-{dtype}", "train", *own, "--rounds", 9, "--max-seconds", 15, seconds=120)
-            yield measure(f"c/{setting}-memory-{dtype}", "train", "--memory", *own, seconds=120)
+            eager = ("--without", systems.MUSE_COMPILED)
+            times = ("--rounds", 9, "--max-seconds", 15)
+            yield measure(f"c/{setting}-{dtype}", "train", *own, *times, *eager, seconds=120)
+            yield measure(f"c/{setting}-memory-{dtype}", "train", "--memory", *own, *eager, seconds=120)
+            # Compiling takes a minute or more; who waits for it in vain has the others.
+            few = ("--without", *(name for name in training_speed.SYSTEMS if name not in COMPARED))
+            yield measure(f"c/{setting}-compiled-{dtype}", "train", *own, *times, *few, seconds=240)
     for setting in ("six_layers", "base"):
-        for sentences in (1, 32, 128):
-            flags = ("--setting", setting, "--sentences", sentences, "--lengths", 25, "--beam", 5, "--dtype", "float16")
-            yield measure(f"d/{setting}-{sentences}-float16", "generate", *flags, "--rounds", 5, "--max-seconds", 20)
+        flags = ("--setting", setting, "--sentences", 1, 32, 128, "--lengths", 25, "--beam", 5, "--dtype", "float16")
+        yield measure(f"d/{setting}-float16", "generate", *flags, "--rounds", 5, "--max-seconds", 20)
 
 
 def _list_multi30k(results: Path, rehearses: bool) -> Iterator[Job]:

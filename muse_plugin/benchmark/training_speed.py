@@ -6,9 +6,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
-from fairseq.optim.adam import Adam
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+from omegaconf import OmegaConf
 
 from muse_plugin.benchmark import systems
 from muse_plugin.benchmark.measurement import Case
@@ -60,22 +63,46 @@ class TrainingStep:
         is_ours = name in (systems.MUSE, systems.MUSE_COMPILED, systems.SIMPLE)
         self.model = factory.build(model_name, setting, **_DROPOUT).to(args.device, args.dtype).train()
         self.criterion = make_criterion(FUSED_LOSS if is_ours else FAIRSEQ_LOSS, factory)
-        self.optimizer = Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98))
+        self.optimizer = make_optimizer(list(self.model.parameters()), args)
         self.sample = sample
 
     def __call__(self) -> None:
         """Makes the update."""
         loss, sample_size, _ = self.criterion(self.model, self.sample)
-        (loss / sample_size).backward()
-        utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.backward(loss)
+        self.optimizer.multiply_grads(1 / sample_size)
+        self.optimizer.clip_grad_norm(1.0)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     def count_bytes(self) -> int:
-        """Bytes of the weights and of the optimizer's state; gradients come and go within a step."""
-        state = (x for entry in self.optimizer.state.values() for x in entry.values() if isinstance(x, torch.Tensor))
-        tensors: list[torch.Tensor] = [*self.model.parameters(), *state]
+        """Bytes of the weights, of their copy in float32 and its gradient, and of Adam's state."""
+        groups = self.optimizer.optimizer.param_groups
+        tensors: list[torch.Tensor] = [*self.model.parameters()]
+        if isinstance(self.optimizer, FP16Optimizer):
+            tensors += [x for group in groups for weight in group["params"] for x in (weight, weight.grad)]
+        states = self.optimizer.optimizer.state.values()
+        tensors += [x for state in states for x in state.values() if isinstance(x, torch.Tensor)]
         return sum(x.numel() * x.element_size() for x in tensors)
+
+
+def make_optimizer(parameters: list[torch.nn.Parameter], args: argparse.Namespace) -> FairseqOptimizer:
+    """Builds Adam as fairseq-train does, in half precision for a copy of the weights in float32.
+
+    Args:
+        parameters: to be learned.
+        args: ``device`` and ``dtype``.
+    """
+    config = OmegaConf.structured(FairseqConfig)
+    config.optimizer = OmegaConf.structured(FairseqAdamConfig(_name="adam", adam_betas="(0.9, 0.98)", lr=[1e-4]))
+    if args.dtype == torch.float32:
+        return FairseqAdam(config.optimizer, parameters)
+    config.common.bf16 = args.dtype == torch.bfloat16
+    config.common.fp16_no_flatten_grads = args.device.type == "cpu"  # fairseq flattens on GPUs alone
+    optimizer = FP16Optimizer.build_optimizer(config, parameters)
+    if optimizer.scaler is not None:
+        optimizer.scaler.loss_scale = 2**-6  # where fairseq's trainer ends, which skips updates that overflow
+    return optimizer
 
 
 def make_criterion(name: str, factory: ModelFactory) -> FairseqCriterion:

@@ -103,14 +103,15 @@ def find_output_projection(model: nn.Module) -> nn.Linear:
             f"--criterion {NAME} needs a model whose decoder.output_projection is linear, but "
             f"{type(model).__name__} has {type(projection).__name__}; use --criterion label_smoothed_cross_entropy."
         )
-    if weight.dim() != 2 or any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+    inner, wrappers = model, []  # of distributed training
+    while isinstance(getattr(inner, "module", None), nn.Module):
+        wrappers.append(type(inner).__name__)
+        inner = inner.module
+    if weight.dim() != 2 or "FullyShardedDataParallel" in wrappers:
         raise NotImplementedError(
             f"--criterion {NAME} reads the output weight outside the model, where --ddp-backend fully_sharded does not "
             "show it; use --criterion label_smoothed_cross_entropy or another --ddp-backend."
         )
-    inner = model
-    while isinstance(getattr(inner, "module", None), nn.Module):  # wrappers for distributed training
-        inner = inner.module
     if "features_only" not in inspect.signature(inner.forward).parameters:
         raise ValueError(
             f"--criterion {NAME} needs a model that can stop before its output layer (features_only), which "

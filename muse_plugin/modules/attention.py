@@ -1,4 +1,4 @@
-"""Multi-head scaled dot-product attention; the only place that calls PyTorch's kernel.
+"""Multi-head scaled dot-product attention.
 
 ``SelfAttention`` and ``CrossAttention`` are branches of the parallel layer (``parallel_layer.py``): their query, key
 and value matrices, and W^O, are slices of the layer's fused projections.
@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from muse_plugin.modules.attends import CROSS, SELF, AttentionWeights, HeadSource, weigh_windows
@@ -21,6 +20,7 @@ from muse_plugin.modules.linear import Linear
 from muse_plugin.modules.padding_mask import Padding
 from muse_plugin.ops.dropout import dropout as drop
 from muse_plugin.ops.eager_cpu import runs_eagerly_on_cpu
+from muse_plugin.ops.fused_attention import fused_attention
 from muse_plugin.ops.softmax import SIMD_WIDTH, softmax
 from muse_plugin.ops.window_attention import Windows, window_attention
 
@@ -101,10 +101,7 @@ def attend(
         future = causal_bias(length, keys, query)
         bias = future if bias is None else bias + future
     if fused:
-        out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=bias, dropout_p=dropout, is_causal=simple_causal
-        )
-        return out, None
+        return fused_attention(query, key, value, bias=bias, dropout=dropout, causal=simple_causal), None
     logits = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-2, -1))
     if bias is not None:
         logits = logits + bias

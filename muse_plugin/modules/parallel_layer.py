@@ -29,6 +29,8 @@ from muse_plugin.ops.packed_linear import PackedLinear
 
 # Bytes of projections that are computed at a time in the inference form on a CPU.
 _CPU_CHUNK = 1 << 25
+# Of rows of the input projection in the inference form: GPU kernels read slices of such products without a copy.
+_ROW_MULTIPLE = 8
 
 
 class ParallelLayer(InferenceForm, RetainsDropout):
@@ -174,10 +176,11 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         """
         if self.packed is None or x.device.type != "cpu":
             return x.shape[1]
-        if any(module._forward_hooks or module._forward_pre_hooks for module in self.modules()):
-            return x.shape[1]
         size: int = x.shape[0] * sum(self.packed.sizes.values()) * x.element_size()
-        return max(1, _CPU_CHUNK // max(1, size))
+        count = max(1, _CPU_CHUNK // max(1, size))
+        if count < x.shape[1] and any(m._forward_hooks or m._forward_pre_hooks for m in self.modules()):
+            return x.shape[1]
+        return count
 
     def _trains(self) -> bool:
         return self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
@@ -294,6 +297,8 @@ class _PackedProjections:
         parts = {name: rows[name] for name in order}
         for branch in layer._branches():
             parts.update(branch.fold(rows))
+        spare = -sum(len(bias) for _, bias in parts.values()) % _ROW_MULTIPLE
+        parts["spare"] = weights[0].new_zeros(spare, layer.embed_dim), biases[0].new_zeros(spare)
         dtype, backend = layer.in_proj_weight.dtype, layer.linear_backend
         weight, bias = (torch.cat([part[i] for part in parts.values()]).to(dtype) for i in range(2))
         self.in_proj = PackedLinear(weight, bias, backend)
@@ -319,7 +324,13 @@ def _bound(a: float, inputs: int) -> float:
 
 
 def _join(parts: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
-    """One product per part instead of one of their concatenation: the gradient keeps the parts, not a copy of them."""
+    """The parts side by side times W, plus b.
+
+    On a CPU one product per part, so that the gradient keeps the parts and not a copy of them; on a GPU one for all,
+    since starting a kernel takes longer there than the copy.
+    """
+    if parts[0].is_cuda:
+        return linear(torch.cat(parts, dim=-1), weight, bias)
     first, *rest = torch.split(weight, [part.shape[-1] for part in parts], dim=1)
     total = linear(parts[0], first, bias)
     for part, columns in zip(parts[1:], rest, strict=True):

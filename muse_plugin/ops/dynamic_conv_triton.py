@@ -23,14 +23,15 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Queries per program, and columns of its band: the next power of two of queries + window - 1. With 32 queries, kernels
-# of up to 33 taps have 64 columns. More queries need more registers, fewer leave more columns empty.
-_QUERIES = 32
+# Queries per program, and columns of its band: the next power of two of queries + window - 1. More queries need more
+# registers, fewer leave more columns empty: 16 queries with 32 columns for windows that fit, 32 with 64 for up to 33
+# positions. Of 18 sizes that were timed on an H200 in float16, these and the warps below were the quickest or near it.
+_FEW_QUERIES, _QUERIES = 16, 32
 _MAX_COLUMNS = 256
 MAX_WINDOW = _MAX_COLUMNS - _QUERIES + 1
-# Channels per product, and values per product in all (window x channels): with eight warps, bands and values of usual
-# kernels stay in registers (ptxas reports no spilling up to 64 columns), and shared memory suffices on small GPUs.
-_WARPS = 8
+_COLUMNS_PER_WARP, _MAX_WARPS = 16, 8
+# Channels per product, and values per product in all (window x channels): bands and values of usual kernels stay in
+# registers, and shared memory suffices on small GPUs.
 _MAX_CHANNELS = 64
 _MAX_TILE = 4096
 # The numbers of each kernel size reach a kernel packed in one compile-time integer, twelve bits each.
@@ -273,7 +274,8 @@ def _plan(
     """The compile-time arguments that both kernels have in common, and the block sizes."""
     reach, ahead = max(lefts), _look_ahead(sizes, lefts)
     window = reach + ahead + 1
-    columns = triton.next_power_of_2(_QUERIES + window - 1)
+    queries = _FEW_QUERIES if window <= _FEW_QUERIES + 1 else _QUERIES
+    columns = triton.next_power_of_2(queries + window - 1)
     channels = max(16, min(_MAX_CHANNELS, _MAX_TILE // columns, triton.next_power_of_2(values.shape[3])))
     return {
         "COUNT": len(sizes),
@@ -290,10 +292,10 @@ def _plan(
         "ACC": tl.float64 if values.dtype == torch.float64 else tl.float32,
         "OPERAND": _choose_operand(values),
         "PRECISION": _choose_precision(values),
-        "BLOCK": _QUERIES,
+        "BLOCK": queries,
         "COLUMNS": columns,
         "CHANNELS": channels,
-        "num_warps": _WARPS,
+        "num_warps": min(_MAX_WARPS, columns // _COLUMNS_PER_WARP),
     }
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from muse_plugin.ops.dropout import dropout as drop
 from muse_plugin.ops.dynamic_conv_cpu import dot_rows, sum_rows
 from muse_plugin.ops.eager_cpu import runs_eagerly_on_cpu
+from muse_plugin.ops.fused_attention import fused_attention
 from muse_plugin.ops.softmax import softmax
 
 BACKENDS = ("auto", "reference", "dense", "taps", "blocks")
@@ -272,7 +273,7 @@ def _dense(
     hidden = None if padding is None else padding[:, None, None]
     windows = _move(windows, query.device)
     bias = _make_bias(windows, _offsets(length, positions, query.device), hidden, query.dtype)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+    return fused_attention(query, key, value, bias=bias, dropout=dropout)
 
 
 def _copy_values(
@@ -341,7 +342,7 @@ def _blocks(
         within = within[:, :1]
     if within.shape[1] == 1 and len(within) == len(outside) == 1:
         bias = within + outside  # (1, blocks, block, reach) for all sentences and heads
-        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=bias, dropout_p=dropout)
+        out = fused_attention(queries, keys, values, bias=bias, dropout=dropout)
         out = out.reshape(batch, heads, blocks * _BLOCK, channels)
     else:
         parts = [x.view(batch, heads, *x.shape[1:]) for x in (queries, keys, values)]
@@ -350,7 +351,7 @@ def _blocks(
             if bias is None or within.shape[1] > 1:
                 bias = within[:, min(head, within.shape[1] - 1), None] + outside
             q, k, v = (x[:, head] for x in parts)
-            outs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout))
+            outs.append(fused_attention(q, k, v, bias=bias, dropout=dropout))
         out = torch.stack(outs, dim=1).flatten(2, 3)
     return out[:, :, :length]
 

@@ -193,7 +193,8 @@ KINDS = {
     "conv": Kind(
         "the dynamic convolution, forward and backward, against fairseq's in Python.",
         "Both sides start from the same logits and values of shape (T, B, C) and end with gradients for them. Several "
-        "kernel sizes (3+15) are that many convolutions for fairseq, weighed and added up, and one for us.",
+        "kernel sizes (3+15) are that many convolutions for fairseq, weighed and added up, and one for us. On a GPU, a "
+        "round replays a CUDA graph: the time is that of the kernels, not of starting them.",
         _add_conv_arguments,
     ),
     "attention": Kind(

@@ -14,14 +14,15 @@ LENGTHS = (40, 33, 9, 7, 5)
 
 
 def prepared(variant, device, dtype, mode):
-    net = build(**{**VARIANTS[variant], "static_decoding": mode, "max_target_positions": 300})
+    longer = {"static_decoding": mode, "max_source_positions": 300, "max_target_positions": 300}
+    net = build(**{**VARIANTS[variant], **longer})
     net = net.eval().to(device, dtype)
     net.make_generation_fast_()
     return net
 
 
-def translate(net, device, beam=4, **options):
-    source = make_batch([make_sentence(n, seed=n) for n in LENGTHS], left=True).to(device)
+def translate(net, device, beam=4, lengths=LENGTHS, **options):
+    source = make_batch([make_sentence(n, seed=n) for n in lengths], left=True).to(device)
     options = {"max_len_b": 80, **options}
     generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=beam, **options)
     with torch.no_grad():
@@ -60,7 +61,10 @@ def test_graphs_of_all_sizes_share_their_memory(cuda):
     net = prepared("muse", cuda, torch.float32, "auto")
     first = translate(net, cuda, min_len=70)
     again = [translate(copy.deepcopy(net), cuda, min_len=70), translate(net, cuda, min_len=70)]
-    assert net.decoder.packed.steps.captured > 2  # sentences finish, histories grow
+    assert net.decoder.packed.steps.captured == 2  # histories grow
+    translate(net, cuda, lengths=LENGTHS[:2], min_len=70)
+    assert net.decoder.packed.steps.captured == 4  # fewer sentences
+    again.append(translate(net, cuda, min_len=70))
     for other in again:
         for one, two in zip(first, other, strict=True):
             assert [h["tokens"].tolist() for h in one] == [h["tokens"].tolist() for h in two]

@@ -72,7 +72,7 @@ def differentiate(case: Case, backend: str, inputs: tuple, dtype: Optional[torch
     torch.manual_seed(5)  # of the dropout
     out = case.run(backend, *leaves, mask)
     torch.manual_seed(6)
-    weights = torch.randn(out.shape, dtype=torch.float64, device="cpu").to(out)
+    weights = torch.randn(out.shape, dtype=torch.float64, device="cpu").to(case.dtype).to(out)
     gradients = torch.autograd.grad(out, [leaf for leaf in leaves if leaf is not None], weights)
     return [x.double() for x in (out, *gradients)]
 
@@ -85,7 +85,9 @@ def check(case: Case, backend: str) -> None:
     actual = differentiate(case, backend, inputs)
     for name, e, r, a in zip(("result", "values", "taps", "gate"), exact, reference, actual, strict=False):
         assert torch.isfinite(a).all(), f"{name} of {case} with {backend} is not finite"
-        error, allowed = (a - e).abs().max(), 2 * (r - e).abs().max() + ATOL[case.dtype]
+        # Of sums, which the reference may be lucky in.
+        rounding = 2 * torch.finfo(torch.promote_types(case.dtype, torch.float32)).eps * e.abs().max()
+        error, allowed = (a - e).abs().max(), 2 * (r - e).abs().max() + ATOL[case.dtype] + rounding
         assert error <= allowed, f"{name} of {case} with {backend}: error {error:.3g}, allowed {allowed:.3g}"
 
 

@@ -31,7 +31,7 @@ def make_pooling(std=0.8, **settings):
 
 def make_batch(filling=50.0, longer=0):
     """States and words of sentences, and both padded; the mask of the padding."""
-    generators = [torch.Generator().manual_seed(n) for n in LENGTHS]
+    generators = [torch.Generator(torch.get_default_device()).manual_seed(n) for n in LENGTHS]
     rows = [
         tuple(torch.randn(n, width, generator=g).double() for width in (WIDTH, WORDS))
         for n, g in zip(LENGTHS, generators, strict=True)

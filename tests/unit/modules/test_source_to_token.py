@@ -27,7 +27,8 @@ def make_pooling(norms=False):
 
 def make_states(filling=50.0, longer=0):
     """Sentences, and the same padded; the mask of the padding."""
-    rows = [torch.randn(n, 4, generator=torch.Generator().manual_seed(n)).double() for n in LENGTHS]
+    generators = [torch.Generator(torch.get_default_device()).manual_seed(n) for n in LENGTHS]
+    rows = [torch.randn(n, 4, generator=g).double() for n, g in zip(LENGTHS, generators, strict=True)]
     batch = torch.full((len(rows), max(LENGTHS) + longer, 4), filling).double()
     for i, row in enumerate(rows):
         batch[i, : len(row)] = row
