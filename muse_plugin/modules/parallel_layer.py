@@ -324,13 +324,7 @@ def _bound(a: float, inputs: int) -> float:
 
 
 def _join(parts: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
-    """The parts side by side times W, plus b.
-
-    On a CPU one product per part, so that the gradient keeps the parts and not a copy of them; on a GPU one for all,
-    since starting a kernel takes longer there than the copy.
-    """
-    if parts[0].is_cuda:
-        return linear(torch.cat(parts, dim=-1), weight, bias)
+    """One product per part instead of one of their concatenation: the gradient keeps the parts, not a copy of them."""
     first, *rest = torch.split(weight, [part.shape[-1] for part in parts], dim=1)
     total = linear(parts[0], first, bias)
     for part, columns in zip(parts[1:], rest, strict=True):
