@@ -84,7 +84,8 @@ choose_translation_training() { # the same for the encoder of a translation mode
   arch=head_wise_match_translation
   model_flags=(--translation-checkpoint "$checkpoint")
   choose_size_training
-  training_settings+=("translation=$(name_files "$checkpoint" "$checkpoint")")
+  translation_name=${translation_name:-$(name_files "$checkpoint" "$checkpoint")} # read once
+  training_settings+=("translation=$translation_name")
 }
 
 train() { # train FLAGS...: the system $match, $aggregation, $levels, $hierarchy on $model with $seed

@@ -279,10 +279,14 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
 }
 
-find_changes() { # find_changes NAME=VALUE...: the settings of $data that are neither these nor $usual_data of common.sh, or of a trial
+drop_usual() { # drop_usual NAME=VALUE...: of the settings on standard input, those that are neither these nor usual; values may be patterns
   local usual
   usual=$(printf '|%s' trial=0 flags= 'target_lang=.*' "${usual_data[@]}" "$@")
-  if [[ -f "$data/settings.txt" ]]; then sed -E "/^(${usual#|})$/d" "$data/settings.txt" | paste -s -d ';' -; else echo unknown; fi
+  sed -E "/^(${usual#|})$/d" | paste -s -d ';' -
+}
+
+find_changes() { # find_changes NAME=VALUE...: the settings of $data that are neither these nor $usual_data of common.sh, or of a trial
+  if [[ -f "$data/settings.txt" ]]; then drop_usual "$@" <"$data/settings.txt"; else echo unknown; fi
 }
 
 keep_run() { # keep_run NAME=VALUE...: keep_settings of $run, with what is unusual about $data
@@ -379,18 +383,18 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
 # evaluation (values may be patterns); next to another setting no score is shown, but what differs. PUBLISHED may be -: none.
 # shellcheck disable=SC2034 # for evaluate.sh
 judge() {
-  local title=$1 score=$2 interval=("$3" "$4") usual changes
+  local title=$1 score=$2 interval=("$3" "$4") changes
   if [[ "$score" == - ]]; then
     verdict=() published=()
     printf '\n%s: nothing is published to compare with\n' "$title"
     return
   fi
-  usual=$(printf '|%s' "model=.*" "row=.*" "seed=.*" "target_lang=.*" trial=0 flags= simcut=0 rdrop=0 bpe_dropout=0 "${usual_data[@]}" "${@:5}")
   changes=$(
-    sed 's/^data=//' "${run:?is set by common.sh}"/{settings,evaluation}.txt | tr ';' '\n'
-    cat "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
+    {
+      sed 's/^data=//' "${run:?is set by common.sh}"/{settings,evaluation}.txt | tr ';' '\n'
+      cat "${data:?is set by common.sh}/settings.txt" 2>/dev/null || echo 'data=deleted'
+    } | sort -u | drop_usual "model=.*" "row=.*" "seed=.*" simcut=0 rdrop=0 bpe_dropout=0 "${@:5}"
   )
-  changes=$(sed -E "/^(${usual#|})$/d" <<<"$changes" | sort -u | paste -s -d ';' -)
   verdict=() published=()
   if [[ -n "$changes" ]]; then
     printf '\n%s: not the published setting, so no score to compare with: %s\n' "$title" "${changes//;/, }"

@@ -11,14 +11,13 @@ from muse_plugin.fairseq_repairs.repair import Repair, replace
 
 
 def _infer_languages(args: Namespace) -> None:
+    if None not in (getattr(args, "source_lang", None), getattr(args, "target_lang", None)):
+        return
     folders = utils.split_paths(getattr(args, "data", None) or "")
     try:
         found = infer_language_pair(folders[0]) if folders else (None, None)
     except OSError:  # no such folder: the task says so
         found = (None, None)
-    given = (getattr(args, "source_lang", None), getattr(args, "target_lang", None))
-    if None not in given:
-        return
     if None in found:
         raise ValueError(
             "--tokenizer moses needs the languages, but they are not given and the names of the data do not say "

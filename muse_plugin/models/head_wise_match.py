@@ -5,7 +5,6 @@ Source: Wang et al., "Multi-level Head-wise Match and Aggregation in Transformer
 ``head_wise_match_trained.py`` (those of this package, trained with the task) and ``head_wise_match_translation.py``.
 """
 
-import logging
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -17,14 +16,12 @@ from torch import Tensor, nn
 from muse_plugin.contracts.flag import flag, rate
 from muse_plugin.contracts.sentences import TaskOfSentences, check_sentence_task
 from muse_plugin.models.layer_numbers import parse_layer_numbers
-from muse_plugin.models.sentence_config import find_without_effect
+from muse_plugin.models.sentence_config import find_without_effect, warn_without_effect
 from muse_plugin.models.sentence_model import SentenceModel
 from muse_plugin.modules.attends import HeadSource, find_head_sources, record_heads
 from muse_plugin.modules.head_match import AGGREGATIONS, MATCHES, HeadWiseMatch, VectorMatch
 from muse_plugin.modules.later_parameters import find_later
 from muse_plugin.modules.token_reductions import REDUCTIONS
-
-logger = logging.getLogger(__name__)
 
 CLASSIC = "classic"
 # Flags of the trunk that head-wise match has no use for.
@@ -94,8 +91,7 @@ class HeadWiseMatchBase(SentenceModel):
         dim = cfg.match_dim or None
         if self.classic:
             idle = ("match_levels", "match_aggregation", "match_no_hierarchy", "match_per_layer")
-            for sentence in find_without_effect(cfg, HeadMatchFlags, idle, f"with --match {CLASSIC}"):
-                logger.warning(sentence)
+            warn_without_effect(cfg, HeadMatchFlags, idle, f"with --match {CLASSIC}")
             self.levels: list[HeadSource] = []
             self.matcher = VectorMatch(self.encoder.output_size, outputs, dim, cfg.match_dropout)
         else:

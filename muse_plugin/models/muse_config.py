@@ -5,7 +5,6 @@ Flat on purpose: fairseq's hydra front end cannot take nested model configs from
 """
 
 import ast
-import logging
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -44,13 +43,11 @@ from muse_plugin.models.encoder_layers import (
 )
 from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
-from muse_plugin.models.sentence_config import find_without_effect
+from muse_plugin.models.sentence_config import find_without_effect, warn_without_effect
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 from muse_plugin.ops.dynamic_conv import BACKENDS
 from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
 from muse_plugin_command.flags.translate import INFERENCE_BACKENDS
-
-logger = logging.getLogger(__name__)
 
 FAIRSEQ = "fairseq"
 DECODER_LAYERS = (PARALLEL, FAIRSEQ)
@@ -418,8 +415,7 @@ def check_config(
     for side in ("encoder", "decoder"):
         if find_layer_type(cfg, side) == PARALLEL:
             where = f"with --{side}-attention-bias {getattr(cfg, f'{side}_attention_bias')}"
-            for sentence in find_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where):
-                logger.warning(sentence)
+            warn_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where)
 
 
 def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:

@@ -1,5 +1,6 @@
 """Flags that all sentence models share: embeddings, pooling, pairs, classifier. Read ``sentence_model.py`` next."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -13,6 +14,8 @@ from muse_plugin.modules.low_rank_attention import CONTEXTS
 from muse_plugin.modules.pair_features import PAIR_FEATURES
 from muse_plugin.modules.sentence_pooling import POOLINGS
 from muse_plugin.modules.word_features import WORD_FEATURES
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -116,6 +119,12 @@ def find_without_effect(cfg: Any, config_class: Any, names: Iterable[str], where
         for name in names
         if str(getattr(cfg, name)) != str(config_class.__dataclass_fields__[name].default)
     ]
+
+
+def warn_without_effect(cfg: Any, config_class: Any, names: Iterable[str], where: str) -> None:
+    """Warns of what ``find_without_effect`` finds, where that is no reason to end."""
+    for sentence in find_without_effect(cfg, config_class, names, where):
+        logger.warning(sentence)
 
 
 # The poolings that read a flag.

@@ -4,7 +4,6 @@ A paper's model is a class below this with its own ``build_encoder``; everything
 differ by the encoder alone. Flags are in ``sentence_config.py``, baselines in ``sentence_baselines.py``.
 """
 
-import logging
 import math
 from argparse import Namespace
 from typing import Any, NamedTuple, Optional
@@ -18,7 +17,7 @@ from muse_plugin.contracts.flag import find_wrong_values, naming
 from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, find_idle_bias_flags
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import POOLING_FLAGS, find_without_effect
+from muse_plugin.models.sentence_config import POOLING_FLAGS, warn_without_effect
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.classifier import build_classifier
@@ -28,8 +27,6 @@ from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.modules.pair_features import pair_features
 from muse_plugin.modules.sentence_pooling import SentencePooling
 from muse_plugin.modules.tag_scores import TagScores
-
-logger = logging.getLogger(__name__)
 
 
 class Prediction(NamedTuple):
@@ -179,13 +176,11 @@ class SentenceModel(BaseFairseqModel):
         if not task.loads_checkpoint:
             where = "on a tagger, which does not pool" if tags else f"with --pooling {flat.pooling}"
             idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
-            sentences = find_without_effect(flat, cls.config_class, idle, where)
+            warn_without_effect(flat, cls.config_class, idle, where)
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
                 where = f"with --encoder-attention-bias {flat.encoder_attention_bias}"
                 idle = find_idle_bias_flags(flat, "encoder")
-                sentences += find_without_effect(flat, cls.config_class, idle, where)
-            for sentence in sentences:
-                logger.warning(sentence)
+                warn_without_effect(flat, cls.config_class, idle, where)
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)
 
     def embed(

@@ -143,6 +143,7 @@ def test_a_setting_may_have_several_values_and_many_choices(tmp_path):
             {"DICTIONARY": "joined", "JOINT": "0"},
             "DICTIONARY=joined needs joint subwords, but JOINT is 0;",
         ),
+        ("wmt14_en_fr", {"AVERAGED": "5"}, "AVERAGED must not be set: one checkpoint is tested here"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(tmp_path, recipe, settings, sentence):
@@ -172,19 +173,6 @@ def test_help_prints_the_head_of_the_script_and_does_nothing(tmp_path, script):
     assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("script", "settings", "sentence"),
-    [
-        ("wmt14_en_fr/evaluate.sh", {"AVERAGED": "5"}, "AVERAGED must not be set: one checkpoint is tested here"),
-        ("mirrored_summation/train.sh", {"BASELINE": "linear"}, "BASELINE is for texts of words, but here"),
-    ],
-)
-def test_a_setting_without_a_meaning_is_refused(tmp_path, script, settings, sentence):
-    done = run_script(tmp_path, script, **settings)
-    assert done.returncode == 2
-    assert sentence in done.stderr
 
 
 def test_the_authors_archive_has_its_own_merges(tmp_path):

@@ -321,6 +321,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("mirrored_summation", {"MODEL": "sentence_cnn"}, "MODEL must be one of hier_s deep_hier_s flex transformer"),
         ("sst", {"BASELINE": "crf"}, "BASELINE must be none or linear, but is 'crf'."),
         ("ner", {"BASELINE": "linear"}, "BASELINE must be none or crf, but is 'linear'."),
+        ("mirrored_summation", {"BASELINE": "linear"}, "BASELINE is for texts of words, but here"),
         ("mirrored_summation", {"TERMS": "ten"}, "TERMS must be whole numbers of at least 1, but one is 'ten'."),
         ("mirrored_summation", {"PROFILE": "gpu"}, "PROFILE must be published, cpu or cpu100, but is 'gpu'."),
     ],
