@@ -9,13 +9,11 @@ set -euo pipefail
 # shellcheck source=examples/iwslt14_de_en/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 if [[ "$bidirectional" == pretrain ]]; then bin=$data/bin-joined; fi # the same dictionary, with a test set
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" de en
+average_run epoch "$bin" de en
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --lenpen 1 --batch-size 128 "$@"
 

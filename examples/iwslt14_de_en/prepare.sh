@@ -49,14 +49,6 @@ split() {
   corpus check "$data/text/train.de" "$data/text/train.en"
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" "$dictionary"
-  fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
-}
-
 binarise_both() { # one dictionary for both languages; "de" then holds the text to translate, "en" its translation
   local part
   rm -rf "${data:?}/bin-joined" "$data/bin-both" "$data/bpe-both"
@@ -79,7 +71,7 @@ step "$data" unpack "extract, drop what is no sentence" unpack
 step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train test -- "${text_flags[@]}"
 step "$data" split "clean, split, count the lines" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise de en "$dictionary" "$@"
 if [[ "$bidirectional" != 0 ]]; then step "$data" binarise-both "binarise both directions" binarise_both; fi
 if [[ "$trial" != 1 && "$subwords" == bpe ]]; then corpus compare "$here/published.sha256" "$data"; fi
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

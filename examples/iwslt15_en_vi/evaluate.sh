@@ -9,12 +9,10 @@ set -euo pipefail
 # shellcheck source=examples/iwslt15_en_vi/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" en vi
+average_run epoch "$bin" en vi
 step "$run" generate "translate tst2013" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang vi --beam 5 --lenpen 1 --batch-size 128 "$@"
 

@@ -33,17 +33,10 @@ unpack() {
   corpus check "$data/text/test.en" "$data/text/test.vi"
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" own
-  if [[ "$subwords" == none ]]; then dictionary_flags=(--nwordssrc 17200 --nwordstgt 6800); fi
-  fairseq-preprocess --source-lang en --target-lang vi --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
-}
-
 step "$data" download "fetch the files" fetch {train,tst2012,tst2013}.{en,vi}
 step "$data" unpack "copy, count the lines, drop empty ones" unpack
 step "$data" segment "$(if [[ "$subwords" == none ]]; then echo "copy the words"; else echo "learn and apply $merges subwords ($subwords)"; fi)" segment_text "$data" "$merges" en vi train valid test
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
+size=() # of the dictionaries, those of the paper where words are whole
+if [[ "$subwords" == none ]]; then size=(--nwordssrc 17200 --nwordstgt 6800); fi
+step "$data" binarise "binarise (fairseq-preprocess)" binarise en vi own "${size[@]+"${size[@]}"}" "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -10,13 +10,11 @@ set -euo pipefail
 # shellcheck source=examples/multi30k/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 # The short training of PROFILE=cpu has only ten epochs, of which the first ones are no use.
 averaged=${AVERAGED:-$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo 3; else echo 10; fi)}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" epoch "$averaged"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$data/bin" en "$target"
+average_run epoch "$data/bin" en "$target"
 
 find_score() { # find_score TEST: Transformer-tiny as published, tokenised BLEU, and one less, three more
   case "$target-$1" in

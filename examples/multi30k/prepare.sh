@@ -30,20 +30,11 @@ unpack() {
   done
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" joined
-  fairseq-preprocess --source-lang en --target-lang "$target" --workers 1 \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" \
-    --testpref "$(printf '%s,' "${tests[@]/#/$data/bpe/}" | sed 's/,$//')" --destdir "$data/bin" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
-}
-
 names=()
 for split in train val "${tests[@]}"; do names+=("$split.lc.norm.tok.en" "$split.lc.norm.tok.$target"); done
 step "$data" download "fetch the files" fetch "${names[@]}"
 step "$data" unpack "copy and count the lines" unpack
 step "$data" segment "learn and apply $merges subwords ($subwords)" \
   segment_text "$data" "$merges" en "$target" train valid "${tests[@]}"
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise en "$target" joined --testpref "$(IFS=,; printf %s "${tests[*]/#/$data/bpe/}")" "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

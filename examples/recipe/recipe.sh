@@ -334,6 +334,16 @@ list_epoch_seconds() { # list_epoch_seconds LOG: number and seconds of training 
   sed -nE 's/.* \| train \| epoch 0*([0-9]+) .* \| train_wall ([0-9.]+) .*/\1 \2/p' "$1"
 }
 
+begin_evaluation() { # for evaluate.sh: the training is finished
+  [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+  find_devices
+}
+
+average_run() { # average_run epoch|update BIN SOURCE TARGET: $run/checkpoint_avg.pt of the last $averaged checkpoints, and the model folder
+  step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" "$1" "$averaged"
+  step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "${@:2}"
+}
+
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt
   local last=(--num-epoch-checkpoints "$3")
   if [[ "$2" == update ]]; then last=(--num-update-checkpoints "$3"); fi
@@ -508,6 +518,14 @@ find_dictionary() { # find_dictionary DATA joined|own: sets dictionary_flags of 
     dictionary_flags+=(--srcdict "$dir/pieces.txt")
     if [[ "$kind" == own ]]; then dictionary_flags+=(--tgtdict "$dir/pieces.txt"); fi
   fi
+}
+
+binarise() { # binarise SOURCE TARGET joined|own FLAGS...: $data/bpe to $data/bin; the last of several equal flags of fairseq-preprocess counts
+  rm -rf "${data:?}/bin"
+  find_dictionary "$data" "$3"
+  fairseq-preprocess --source-lang "$1" --target-lang "$2" --workers "$(count_cores)" --destdir "$data/bin" \
+    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
+    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "${@:4}"
 }
 
 tokenize_raw() { # tokenize_raw DATA SOURCE TARGET NAME... -- FLAGS...: DATA/raw/NAME.<lang> to DATA/tokenized/NAME.<lang>

@@ -10,13 +10,11 @@ set -euo pipefail
 # shellcheck source=examples/tatoeba_de_en/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 kind=$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo update; else echo epoch; fi)
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" "$kind" "$averaged"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" de en
+average_run "$kind" "$bin" de en
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --batch-size 128 "$@"
 score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en

@@ -43,18 +43,10 @@ clean() {
   for part in valid test; do cp "$data/tokenized/$part.de" "$data/tokenized/$part.en" "$data/text/"; done
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" joined
-  fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
-}
-
 step "$data" download "fetch the pairs" download
 step "$data" split "split by English sentence" split
 step "$data" tokenize "tokenise" tokenize_raw "$data" de en train valid test --
 step "$data" clean "drop pairs of very different lengths" clean
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise de en joined "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

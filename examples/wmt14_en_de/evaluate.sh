@@ -12,13 +12,11 @@ set -euo pipefail
 # shellcheck source=examples/wmt14_en_de/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 subset=${SUBSET:-test}
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" update "$averaged"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "$bin" en de
+average_run update "$bin" en de
 step "$run" "generate-$subset" "translate the subset $subset" generate "$run" "$subset" "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang de --beam 4 --lenpen 0.6 --batch-size 128 "$@"
 

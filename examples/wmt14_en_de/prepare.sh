@@ -71,15 +71,6 @@ check() {
   corpus check "$data/text/train.en" "$data/text/train.de"
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" joined
-  fairseq-preprocess --source-lang en --target-lang de --nwordssrc 32768 --nwordstgt 32768 \
-    --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
-}
-
 if [[ "$kind" == published ]]; then
   step "$data" published "unpack the authors' data" use_published
 else
@@ -90,5 +81,5 @@ else
   step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en de train valid test
 fi
 step "$data" check "count the lines" check
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise en de joined --nwordssrc 32768 --nwordstgt 32768 "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

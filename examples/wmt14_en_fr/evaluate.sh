@@ -11,8 +11,7 @@ set -euo pipefail
 # shellcheck source=examples/wmt14_en_fr/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 checkpoint=${CHECKPOINT:-best}
 kept=()
 if [[ "$checkpoint" != best ]]; then kept=("checkpoint=$checkpoint"); fi

@@ -65,14 +65,6 @@ clean() { # after BPE, as the authors did: lengths are those of subwords
   done
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" joined
-  fairseq-preprocess --source-lang en --target-lang fr --workers "$(count_cores)" --destdir "$data/bin" \
-    --trainpref "$data/clean/train" --validpref "$data/clean/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "$@"
-}
-
 step "$data" download "fetch the corpora" fetch "${archives[@]}" dev.tgz
 step "$data" extract "extract" extract
 step "$data" tokenize "normalise and tokenise" tokenize_raw "$data" en fr all -- "${text_flags[@]}"
@@ -80,5 +72,5 @@ step "$data" tokenize-test "tokenise newstest2014" tokenize_raw "$data" en fr "$
 step "$data" split "split" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en fr train valid test
 step "$data" clean "drop long pairs" clean
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise en fr joined --trainpref "$data/clean/train" --validpref "$data/clean/valid" "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"
