@@ -116,7 +116,7 @@ REQUIREMENTS = (
 TRITON = _optional(
     "triton",
     "3.0",
-    "none yet",
+    "3.6.0",
     "torch.compile makes no GPU kernels, and the dynamic convolution has none of its own; nothing on a CPU",
 )
 FAIRSEQ_KERNELS = ("dynamicconv_cuda", "lightconv_cuda")

@@ -83,6 +83,8 @@ def test_limits_of_parts_and_of_the_run_leave_steps_for_the_next_time(tmp_path):
     none = make_runner(tmp_path, minutes=0.0)
     assert none.run(job("b/three", "")).state.startswith("not measured: the limit")
     assert make_runner(tmp_path).run(job("f/one", "")).state == DONE
+    alone = gpu.Runner(tmp_path, 0.1, False, parts="f")  # has the time of the others, too
+    assert alone.run(job("f/four", "")).state == DONE
 
 
 def test_every_step_of_a_gpu_run_has_a_name_of_its_own_and_fits_its_part(tmp_path):
