@@ -112,15 +112,14 @@ def _list_measurements(measure: Callable[..., Job], rehearses: bool) -> Iterator
         rounds = ("--rounds", 20, "--max-seconds", 2, "--dtype", dtype)
         yield measure(f"b/{backend}-{dtype}", "conv", "--backend", backend, *sizes, *rounds)
     joint = ("--share-all-embeddings", "--vocabulary", 10_000, "--tokens", 4000, "--lengths", 25)
+    times, eager = ("--rounds", 9, "--max-seconds", 15), ("--without", systems.MUSE_COMPILED)
+    few = ("--without", *(name for name in training_speed.SYSTEMS if name not in COMPARED))
     for dtype in ("float16", "bfloat16"):
         for setting in ("base", "large"):
             own = ("--setting", setting, *joint, "--dtype", dtype)
-            eager = ("--without", systems.MUSE_COMPILED)
-            times = ("--rounds", 9, "--max-seconds", 15)
             yield measure(f"c/{setting}-{dtype}", "train", *own, *times, *eager, seconds=120)
             yield measure(f"c/{setting}-memory-{dtype}", "train", "--memory", *own, *eager, seconds=120)
             # Compiling takes a minute or more; who waits for it in vain has the others.
-            few = ("--without", *(name for name in training_speed.SYSTEMS if name not in COMPARED))
             yield measure(f"c/{setting}-compiled-{dtype}", "train", *own, *times, *few, seconds=240)
     for setting in ("six_layers", "base"):
         flags = ("--setting", setting, "--sentences", 1, 32, 128, "--lengths", 25, "--beam", 5, "--dtype", "float16")

@@ -15,8 +15,7 @@ set -euo pipefail
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged"
-step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" update "$averaged"
-step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$teacher_data" "$data/bin" "$source" "$target"
+average_run update "$teacher_data" "$data/bin" "$source" "$target"
 
 systems=("teacher=$teacher_run/model")
 for folder in "$work_dir"/students/*/model; do

@@ -29,13 +29,6 @@ train_teacher() { # each script continues where it was; its own steps are marked
   [[ -e "$teacher_run/checkpoint_avg.pt" ]]
 }
 
-binarise() {
-  rm -rf "${data:?}/bin"
-  fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers 1 --destdir "$data/bin" \
-    --trainpref "$data/text/train" --validpref "$teacher_data/bpe/valid" --testpref "$teacher_data/bpe/$test" \
-    --srcdict "$teacher_data/bin/dict.$source.txt" --tgtdict "$teacher_data/bin/dict.$target.txt"
-}
-
 step "$work_dir/teacher" train "train the teacher, $teacher (examples/$dataset)" train_teacher
 keep_settings "$data" "${data_settings[@]}" "teacher_checkpoint=$(name_files "$teacher_run" "$teacher_run/checkpoint_avg.pt")" "shards=$shards" "flags=$*"
 folders=()
@@ -47,5 +40,7 @@ for ((shard = 0; shard < shards; shard++)); do
 done
 step "$data" text "gather the translations" python "$here/gather.py" "${folders[@]}" \
   --source "$teacher_data/bpe/train.$source" --outputs "$data/text/train.$source" "$data/text/train.$target"
-step "$data" binarise "binarise (fairseq-preprocess)" binarise
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$source" "$target" own \
+  --trainpref "$data/text/train" --validpref "$teacher_data/bpe/valid" --testpref "$teacher_data/bpe/$test" \
+  --srcdict "$teacher_data/bin/dict.$source.txt" --tgtdict "$teacher_data/bin/dict.$target.txt"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -12,7 +12,7 @@ set -euo pipefail
 begin_evaluation
 averaged=${AVERAGED:-10}
 keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-average_run epoch "$bin" en vi
+average_run epoch "$data" "$bin" en vi
 step "$run" generate "translate tst2013" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang vi --beam 5 --lenpen 1 --batch-size 128 "$@"
 

@@ -10,8 +10,7 @@ set -euo pipefail
 # shellcheck source=examples/multi30k/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-find_devices
+begin_evaluation
 keep_settings "$run/curve" "generate_flags=$*"
 
 count_minutes() { # count_minutes EPOCH: of training until its end; what was interrupted and logged again counts once

@@ -339,9 +339,9 @@ begin_evaluation() { # for evaluate.sh: the training is finished
   find_devices
 }
 
-average_run() { # average_run epoch|update BIN SOURCE TARGET: $run/checkpoint_avg.pt of the last $averaged checkpoints, and the model folder
+average_run() { # average_run epoch|update DATA BIN SOURCE TARGET: $run/checkpoint_avg.pt of the last $averaged checkpoints, and the model folder
   step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" "$1" "$averaged"
-  step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "$data" "${@:2}"
+  step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "${@:2}"
 }
 
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt

@@ -12,6 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from muse_plugin.contracts.flag import config_of_side, fault_of, flag, naming
 from muse_plugin.models.layer_numbers import parse_layer_numbers
+from muse_plugin.models.sentence_config import warn_without_effect
 from muse_plugin.modules.attention_bias import (
     AttentionBias,
     Direction,
@@ -184,6 +185,12 @@ def find_idle_bias_flags(cfg: Any, side: str) -> list[str]:
     kinds = set(parse_biases(getattr(cfg, f"{side}_attention_bias"), side))
     idle = [f"{side}_{name}" for name, readers in _READERS.items() if kinds.isdisjoint(readers)]
     return [name for name in idle if hasattr(cfg, name)]  # a decoder has not all of them
+
+
+def warn_of_idle_bias_flags(cfg: Any, config_class: Any, side: str) -> None:
+    """Warns of flags of one side that were given although none of the chosen biases reads them."""
+    where = f"with --{side}-attention-bias {getattr(cfg, f'{side}_attention_bias')}"
+    warn_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where)
 
 
 def parse_biases(text: str, side: str) -> list[str]:

@@ -30,9 +30,9 @@ from muse_plugin.contracts.flag import (
 from muse_plugin.models.attention_bias_flags import (
     DecoderAttentionBiasFlags,
     EncoderAttentionBiasFlags,
-    find_idle_bias_flags,
     plan_biases,
     pruned_bias_flags,
+    warn_of_idle_bias_flags,
 )
 from muse_plugin.models.encoder_layers import (
     BRANCH_FLAGS,
@@ -43,7 +43,7 @@ from muse_plugin.models.encoder_layers import (
 )
 from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
-from muse_plugin.models.sentence_config import find_without_effect, warn_without_effect
+from muse_plugin.models.sentence_config import find_without_effect
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 from muse_plugin.ops.dynamic_conv import BACKENDS
 from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
@@ -414,8 +414,7 @@ def check_config(
         raise ValueError("\n".join(faults))
     for side in ("encoder", "decoder"):
         if find_layer_type(cfg, side) == PARALLEL:
-            where = f"with --{side}-attention-bias {getattr(cfg, f'{side}_attention_bias')}"
-            warn_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where)
+            warn_of_idle_bias_flags(cfg, config_class, side)
 
 
 def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:

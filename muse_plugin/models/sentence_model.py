@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import find_wrong_values, naming
 from muse_plugin.contracts.sentences import check_sentence_task
-from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, find_idle_bias_flags
+from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, warn_of_idle_bias_flags
 from muse_plugin.models.muse_config import flat_flags
 from muse_plugin.models.sentence_config import POOLING_FLAGS, warn_without_effect
 from muse_plugin.models.sentence_embedder import build_embedder
@@ -178,9 +178,7 @@ class SentenceModel(BaseFairseqModel):
             idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
             warn_without_effect(flat, cls.config_class, idle, where)
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
-                where = f"with --encoder-attention-bias {flat.encoder_attention_bias}"
-                idle = find_idle_bias_flags(flat, "encoder")
-                warn_without_effect(flat, cls.config_class, idle, where)
+                warn_of_idle_bias_flags(flat, cls.config_class, "encoder")
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)
 
     def embed(
