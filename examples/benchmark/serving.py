@@ -26,6 +26,7 @@ from tqdm import tqdm
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # which torch reads when it is imported
 
+from muse_plugin.results import markdown
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.serve.serve import load_model
 from muse_plugin_command import cli
@@ -139,9 +140,8 @@ def main():
         server.end()
     best = statistics.median(offline)
     print(f"without a server: {best:.1f} sentences/s, {1000 * statistics.median(alone):.0f} ms for one alone")
-    print("| clients | sentences/s | of all in one call | of groups | median ms | p95 ms | the same translations |")
-    print("|--:|--:|--:|--:|--:|--:|--:|")
-    numbers = []
+    header = "clients, sentences/s, of all in one call, of groups, median ms, p95 ms, the same translations".split(", ")
+    numbers, table = [], []
     for clients, rounds in rows.items():
         speed = statistics.median(row[0] for row in rounds)
         ratio, of_groups = (
@@ -152,8 +152,9 @@ def main():
         same = min(row[2] for row in rounds)
         numbers.append({"clients": clients, "speed": speed, "ratio": ratio, "of_groups": of_groups})
         numbers[-1] |= {"p50": middle, "p95": late, "same": same}
-        shares = f"{ratio:.0%} | {of_groups:.0%}"
-        print(f"| {clients} | {speed:.1f} | {shares} | {middle:.0f} | {late:.0f} | {same} of {len(lines)} |")
+        cells = [f"{speed:.1f}", f"{ratio:.0%}", f"{of_groups:.0%}", f"{middle:.0f}", f"{late:.0f}"]
+        table.append([str(clients), *cells, f"{same} of {len(lines)}"])
+    print(markdown.make_table(header, table, num_left=0))
     shown = [*server.memory[:: -(-len(server.memory) // 10)], server.memory[-1]]
     print("resident memory of the server, MiB:", ", ".join(f"{mib} after {answers:,}" for answers, mib in shown))
     print(f"load of the machine, before and after each round: {', '.join(f'{one:.1f}' for one in load)}")

@@ -14,6 +14,7 @@ from muse_plugin.benchmark import conv_speed, sentence_speed, systems, window_sp
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.results import markdown
 from muse_plugin_command.flags.benchmark import SCALES
 
 _MUSE_BASE = "MUSE base (12+12 layers, 384/768, kernels 3+15)"
@@ -236,13 +237,13 @@ def format_targets(records: Sequence[Record]) -> str:
     Returns:
         A Markdown table without the last line break.
     """
-    lines = ["| what | against | target | CPU | GPU |", "|---|---|--:|--:|--:|"]
+    rows = []
     for target in TARGETS:
         cells = [_format_result(target, target.find(records, on_cpu)) for on_cpu in (True, False)]
         if target.gpu_only:
             cells[0] = "-"
-        lines.append("| " + " | ".join([target.what, target.against, target.format_goal(), *cells]) + " |")
-    return "\n".join(lines)
+        rows.append([target.what, target.against, target.format_goal(), *cells])
+    return markdown.make_table(["what", "against", "target", "CPU", "GPU"], rows, num_left=2)
 
 
 def _format_result(target: Target, ratios: list[float]) -> str:

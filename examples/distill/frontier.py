@@ -28,7 +28,8 @@ from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import read_lines
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.models.muse import MuseModel
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results import markdown
+from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
 
@@ -170,15 +171,13 @@ def make_points(
 
 def make_table(points: Sequence[dict[str, Any]]) -> str:
     """A Markdown table, the fastest last."""
-    head = "| model | form | beam | BLEU | sentences per second | ms per sentence | times as fast as the teacher |"
-    rows = [head, "|---|---|--:|--:|--:|--:|--:|"]
+    header = "model, form, beam, BLEU, sentences per second, ms per sentence, times as fast as the teacher".split(", ")
+    rows = []
     for one in sorted(points, key=lambda one: one["sentences_per_second"]):
         speed = one["sentences_per_second"]
-        rows.append(
-            f"| {one['model']} | {one['form']} | {one['beam']} | {one['bleu']:.1f} | {speed:.1f} | {1e3 / speed:.1f} | "
-            f"{one['times_teacher']:.2f} |"
-        )
-    return "\n".join(rows) + "\n"
+        numbers = [f"{one['bleu']:.1f}", f"{speed:.1f}", f"{1e3 / speed:.1f}", f"{one['times_teacher']:.2f}"]
+        rows.append([one["model"], one["form"], str(one["beam"]), *numbers])
+    return markdown.make_table(header, rows, num_left=2) + "\n"
 
 
 def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
@@ -187,8 +186,7 @@ def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
     forms = list(dict.fromkeys(one["form"] for one in points))
     with open_figure(path, 6.4, 3.8, "--output") as figure:
         axes = figure.add_subplot()
-        axes.grid(**GRID)
-        axes.set_axisbelow(True)
+        axes.grid()
         for one in points:
             color = COLORS[models.index(one["model"]) % len(COLORS)]
             style = {"marker": MARKERS[forms.index(one["form"]) % len(MARKERS)], "markeredgecolor": color}

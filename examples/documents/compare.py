@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from results import PUBLISHED, Result, read_results, results_table, show
+from results import PUBLISHED, Result, read_results, results_table
+
+from muse_plugin.results import markdown
+from muse_plugin.results.deviation import format_mean
 
 
 def read_published(path: Path) -> dict[tuple[str, str], str]:
@@ -45,7 +48,7 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
     header = [dataset, "runs", "validation", "test", "test, of the best by validation"]
     if settings.get("data_trial", "0") == "0" and not settings.get("flags"):
         header.append("published, another setting" if changes else "published")
-    lines = ["| " + " | ".join(header) + " |", "|---|" + "--:|" * (len(header) - 1)]
+    rows = []
     for (name, label, heads), runs in accuracies.items():
         for run, found in runs.items():
             missing = {"valid", "test"} - set(found)
@@ -58,14 +61,15 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
         cells = [
             f"{label}, {heads} heads" if heads else label,
             str(len(runs)),
-            *(show([found[test_set] for found in runs.values()]) for test_set in ("valid", "test")),
+            *(format_mean([found[test_set] for found in runs.values()]) for test_set in ("valid", "test")),
             f"{best['test']:.2f}",
             published.get((name, dataset), "") if not heads else "",
         ]
-        lines.append("| " + " | ".join(cells[: len(header)]) + " |")
+        rows.append(cells[: len(header)])
+    text = markdown.make_table(header, rows) + "\n"
     if changes:
-        lines += ["", f"Not the published setting: {', '.join(changes)}."]
-    return "\n".join(lines) + "\n"
+        text += f"\nNot the published setting: {', '.join(changes)}.\n"
+    return text
 
 
 def main() -> int:

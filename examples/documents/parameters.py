@@ -17,10 +17,12 @@ def make_table(words: int, classes: int) -> str:
     """A Markdown table: a row per number of heads."""
     from networks import build, count
 
+    from muse_plugin.results import markdown
+
     titles = "heads, LAMA: attention, growth, with GRU, whole (M), published (M), published growth, "
     titles += "Transformer: layer, whole (M), published (M)"
     columns = titles.split(", ")
-    lines = ["| " + " | ".join(columns) + " |", "|" + "--:|" * len(columns)]
+    rows: list[list[str]] = []
     first = None
     for i, heads in enumerate(HEADS):
         lama = build("lama", words, classes, encoder_hidden_size=256, pooling_heads=heads)
@@ -39,8 +41,8 @@ def make_table(words: int, classes: int) -> str:
             f"{count(transformer) / 1e6:.3f}",
             f"{PUBLISHED['transformer'][i]:.3f}",
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        rows.append(cells)
+    return markdown.make_table(columns, rows, num_left=0)
 
 
 def main() -> int:

@@ -11,10 +11,12 @@ from statistics import mean
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import table_and_figure
-from results import read_results, show
+from results import read_results
 
 from muse_plugin.analysis.training_log import read_run
-from muse_plugin.results.figures import GRID, import_matplotlib, open_figure
+from muse_plugin.results import markdown
+from muse_plugin.results.deviation import format_mean
+from muse_plugin.results.figures import import_matplotlib, open_figure
 
 Curves = dict[str, dict[int, list[list[float]]]]
 
@@ -40,11 +42,11 @@ def collect(paths: list[Path]) -> Curves:
 
 def make_table(curves: Curves) -> str:
     """A Markdown table of the best epochs: a row per number of heads, a column per model."""
-    lines = ["| heads | " + " | ".join(curves) + " |", "|--:|" + "--:|" * len(curves)]
-    for heads in sorted({heads for curve in curves.values() for heads in curve}):
-        cells = [show([max(run) for run in curve[heads]]) if heads in curve else "" for curve in curves.values()]
-        lines.append("| " + " | ".join([str(heads), *cells]) + " |")
-    return "\n".join(lines)
+    rows = [
+        [str(heads), *(format_mean([max(run) for run in curve.get(heads, [])]) for curve in curves.values())]
+        for heads in sorted({heads for curve in curves.values() for heads in curve})
+    ]
+    return markdown.make_table(["heads", *curves], rows, num_left=0)
 
 
 def draw(curves: Curves, path: Path) -> None:
@@ -52,8 +54,7 @@ def draw(curves: Curves, path: Path) -> None:
     colors = import_matplotlib("--output").colormaps["viridis"]
     with open_figure(path, 4.6 * len(curves), 3.2, "--output") as figure:
         for axes, (name, curve) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
-            axes.grid(axis="y", **GRID)
-            axes.set_axisbelow(True)
+            axes.grid(axis="y")
             for place, (heads, runs) in enumerate(sorted(curve.items())):
                 longest = max(map(len, runs))
                 means = [mean(run[epoch] for run in runs if epoch < len(run)) for epoch in range(longest)]

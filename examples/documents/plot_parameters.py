@@ -8,11 +8,12 @@ bars are deviations. Files of ``compare.py --keep`` are read, too.
 import argparse
 import sys
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 
 from results import Result, read_results
 
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
+from muse_plugin.results.deviation import mean_and_deviation
+from muse_plugin.results.figures import COLORS, MARKERS, check_format, open_figure
 
 _LONGEST_OF_TWO = 34  # characters of a label that leave room for another next to it
 
@@ -39,14 +40,13 @@ def draw(rows: dict[str, list[Result]], path: Path) -> None:
     columns = 2 if max(map(len, rows)) <= _LONGEST_OF_TWO else 1
     with open_figure(path, 6.2, 3.2 + 0.2 * -(-len(rows) // columns), "--output") as figure:
         axes = figure.add_subplot()
-        axes.grid(axis="y", **GRID)
-        axes.set_axisbelow(True)
+        axes.grid(axis="y")
         for place, (label, results) in enumerate(rows.items()):
-            accuracies = [result.accuracy for result in results]
+            accuracy, deviation = mean_and_deviation([result.accuracy for result in results])
             axes.errorbar(
                 mean(result.parameters or 0 for result in results) / 1e6,
-                mean(accuracies),
-                stdev(accuracies) if len(accuracies) > 1 else 0.0,
+                accuracy,
+                deviation or 0.0,
                 color=COLORS[place % len(COLORS)],
                 marker=MARKERS[(place + place // len(COLORS)) % len(MARKERS)],
                 linestyle="none",

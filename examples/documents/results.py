@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
@@ -110,8 +109,3 @@ def read_results(paths: list[Path]) -> list[Result]:
                 f"{', '.join(sorted(differing))}; compare those of one command."
             )
     return results
-
-
-def show(values: list[float]) -> str:
-    """Mean, and deviation of several."""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")

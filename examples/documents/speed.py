@@ -52,20 +52,21 @@ def time_batches(name: str, length: int, batch: int, repeats: int, device: str) 
 
 def make_table(epochs: dict[str, dict[int, float]]) -> str:
     """A Markdown table of seconds: a row per length, a column per encoder."""
-    lines = ["| words | " + " | ".join(NAMES[name] for name in epochs) + " |", "|--:|" + "--:|" * len(epochs)]
-    for length in next(iter(epochs.values())):
-        lines.append(f"| {length} | " + " | ".join(f"{epoch[length]:.1f}" for epoch in epochs.values()) + " |")
-    return "\n".join(lines)
+    from muse_plugin.results import markdown
+
+    header = ["words", *(NAMES[name] for name in epochs)]
+    lengths = next(iter(epochs.values()))
+    rows = [[str(length), *(f"{epoch[length]:.1f}" for epoch in epochs.values())] for length in lengths]
+    return markdown.make_table(header, rows, num_left=0)
 
 
 def draw(epochs: dict[str, dict[int, float]], documents: int, path: Path) -> None:
     """Writes the figure."""
-    from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+    from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
     with open_figure(path, 4.6, 3.2, "--output") as figure:
         axes = figure.add_subplot()
-        axes.grid(axis="y", **GRID)
-        axes.set_axisbelow(True)
+        axes.grid(axis="y")
         for (name, epoch), color, marker in zip(epochs.items(), COLORS, MARKERS, strict=False):
             axes.plot([*epoch], [*epoch.values()], color=color, marker=marker, markersize=5, label=NAMES[name])
         axes.set_ylim(bottom=0)

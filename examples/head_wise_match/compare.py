@@ -16,6 +16,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import results_table
 
+from muse_plugin.results import markdown
+
 SYSTEM = ("encoder", "match", "aggregation", "levels", "hierarchy")
 SHOWN = {"accuracy": "accuracy", "f1": "F1", "map": "MAP", "mrr": "MRR"}
 ENCODERS = {
@@ -118,10 +120,7 @@ def make_report(found: dict[System, list], published: dict[tuple[str, ...], floa
     known = [None if is_changed(rows[0]) else published.get((dataset, *system)) for system, rows in found.items()]
     header = [*SYSTEM, "seeds", *(f"{test}: {SHOWN[score]}" for test in tests for score in scores)]
     header += ["paper"] * any(value is not None for value in known) + ["training, s"]
-    lines = [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * (len(SYSTEM) + 1) + "--:|" * (len(header) - len(SYSTEM) - 1),
-    ]
+    lines = []
     for (system, rows), value in zip(found.items(), known, strict=True):
         seeds = sorted({result.seed for result in rows}, key=lambda seed: (len(seed), seed))
         cells = [ENCODERS.get(system[0], system[0]), *system[1:-1], HIERARCHIES.get(system[-1], system[-1])]
@@ -134,8 +133,9 @@ def make_report(found: dict[System, list], published: dict[tuple[str, ...], floa
         seconds = {result.seed: result.record["settings"].get("seconds_train") for result in rows}
         times = [float(time) for time in seconds.values() if time is not None]
         cells.append(f"{mean(times):,.0f}" if times else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    text = "\n".join(lines) + f"\n\n{dataset}, in percent; ± is the deviation over seeds."
+        lines.append(cells)
+    text = markdown.make_table(header, lines, len(SYSTEM) + 1)
+    text += f"\n\n{dataset}, in percent; ± is the deviation over seeds."
     if "paper" in header:
         text += " Paper: Wang et al., AAAI 2020, Table 4, BERT-large, a rate chosen from three, one run each."
     return f"{text}\n\n{describe_settings(found)}\n{results_table.describe_conditions(results)}\n"

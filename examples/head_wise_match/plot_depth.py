@@ -6,7 +6,6 @@
 
 import sys
 from pathlib import Path
-from statistics import mean, stdev
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
@@ -14,7 +13,9 @@ import results_table
 import table_and_figure
 from compare import ENCODERS
 
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results import markdown
+from muse_plugin.results.deviation import format_mean, mean_and_deviation
+from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
 SYSTEMS = {("classic", "-"): "classic", ("element", "last"): "single-level", ("element", "all"): "multi-level"}
 Curves = dict[str, dict[str, dict[int, list[float]]]]  # encoder -> system -> layers -> accuracy of each seed, percent
@@ -47,15 +48,12 @@ def collect(paths: list[Path]) -> Curves:
 
 def make_table(curves: Curves) -> str:
     """A Markdown table: a row per encoder and number of layers, a column per way to match."""
-    lines = ["| encoder | layers | " + " | ".join(SYSTEMS.values()) + " |", "|---|--:|" + "--:|" * len(SYSTEMS)]
+    rows = []
     for encoder, systems in curves.items():
         for layers in sorted({layers for curve in systems.values() for layers in curve}):
-            cells = [
-                results_table.format_values(curve[layers], "accuracy") if layers in curve else ""
-                for curve in systems.values()
-            ]
-            lines.append("| " + " | ".join([encoder, str(layers), *cells]) + " |")
-    return "\n".join(lines)
+            cells = [format_mean(curve.get(layers, [])) for curve in systems.values()]
+            rows.append([encoder, str(layers), *cells])
+    return markdown.make_table(["encoder", "layers", *SYSTEMS.values()], rows)
 
 
 def draw(curves: Curves, path: Path) -> None:
@@ -64,13 +62,12 @@ def draw(curves: Curves, path: Path) -> None:
         for axes, (encoder, systems) in zip(
             figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True
         ):
-            axes.grid(axis="y", **GRID)
-            axes.set_axisbelow(True)
+            axes.grid(axis="y")
             for (system, curve), color, marker in zip(systems.items(), COLORS, MARKERS, strict=False):
                 points = sorted(curve.items())
-                deviations = [stdev(values) if len(values) > 1 else 0.0 for _, values in points]
+                means, deviations = zip(*(mean_and_deviation(values) for _, values in points), strict=True)
                 axes.errorbar(
-                    [layers for layers, _ in points], [mean(values) for _, values in points], deviations,
+                    [layers for layers, _ in points], means, [deviation or 0.0 for deviation in deviations],
                     color=color, marker=marker, markersize=5, capsize=3, label=system,
                 )  # fmt: skip
             axes.set_title(encoder)

@@ -252,19 +252,23 @@ def measure(args, folder):
 
 
 def format_row(measurement, case, result):
+    from muse_plugin.results import markdown
+
     rate = result["count"] / result["seconds"]
     numbers = [f"{result['width']:,}", f"{result['seconds']:.2f}", f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"]
     memory = [f"{result[name]:,.0f}" for name in ("peak_mib", "above_model_mib")]
-    return f"| {' | '.join([measurement, case, *numbers, *memory])} |"
+    return markdown.make_row([measurement, case, *numbers, *memory])
 
 
 def main():
+    from muse_plugin.results import markdown
+
     args = parse_arguments()
     for path in (args.json, args.markdown):
         if path is not None and not path.absolute().parent.is_dir():
             raise SystemExit(f"results must be in a folder that exists, but got {path}; make the folder first.")
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---|---|" + "--:|" * (len(COLUMNS) - 2)]
-    print("\n".join(lines), flush=True)
+    lines = [markdown.make_table(COLUMNS, [], num_left=2)]
+    print(lines[0], flush=True)
     results = []
     with tempfile.TemporaryDirectory(dir=args.work) as name:
         for measurement, case, result in measure(args, Path(name)):

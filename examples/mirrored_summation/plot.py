@@ -10,10 +10,12 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, check_format, open_figure
+from muse_plugin.results import markdown
+from muse_plugin.results.deviation import format_mean, mean_and_deviation
+from muse_plugin.results.figures import COLORS, MARKERS, check_format, open_figure
 
 MODELS = {
     "hier_s": "Hier-S, 2 layers, windows of 3",
@@ -108,16 +110,14 @@ def read_results(paths: list[Path]) -> Results:
 def make_table(results: Results) -> str:
     """A Markdown table: a row per K, a column per landmark and model."""
     names = [landmark.name for landmark in LANDMARKS] + list(results.models)
-    lines = ["| K | " + " | ".join(names) + " |", "|--:|" + "--:|" * len(names)]
+    rows = []
     for terms in results.terms:
         cells = [str(terms), *(f"{landmark.error(terms, results.length):.4f}" for landmark in LANDMARKS)]
         for points in results.models.values():
             values = next((point.errors for point in points if point.terms == terms), [])
-            cells.append(
-                (f"{mean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")) if values else ""
-            )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells.append(format_mean(values, 4))
+        rows.append(cells)
+    return markdown.make_table(["K", *names], rows, num_left=0)
 
 
 def judge(models: dict[str, list[Point]]) -> tuple[list[str], bool]:
@@ -148,18 +148,17 @@ def draw(results: Results, path: Path) -> None:
     """Writes the figure."""
     with open_figure(path, 5.2, 3.6, "--output") as figure:
         axes = figure.add_subplot()
-        axes.grid(axis="y", **GRID)
-        axes.set_axisbelow(True)
+        axes.grid(axis="y")
         fine = range(results.terms[0], results.terms[-1] + 1)
         for landmark in LANDMARKS:
             errors = [landmark.error(k, results.length) for k in fine]
             axes.plot(fine, errors, color="#6b6f73", linewidth=1, linestyle=landmark.line, label=landmark.name)
         for (model, points), color, marker in zip(results.models.items(), COLORS, MARKERS, strict=False):
-            spread = [stdev(point.errors) if len(point.errors) > 1 else 0.0 for point in points]
+            means, deviations = zip(*(mean_and_deviation(point.errors) for point in points), strict=True)
             axes.errorbar(
                 [point.terms for point in points],
-                [mean(point.errors) for point in points],
-                yerr=spread if any(spread) else None,
+                means,
+                yerr=[deviation or 0.0 for deviation in deviations] if any(deviations) else None,
                 color=color,
                 marker=marker,
                 markersize=5,

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple, Optional
 
 from scipy import stats
@@ -18,6 +18,9 @@ from scipy import stats
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import results_table
+
+from muse_plugin.results import markdown
+from muse_plugin.results.deviation import format_mean
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = ("model", "seed", "parameters", "train_command", "test_set", "data_domain", "data_test")
@@ -121,13 +124,6 @@ def compare(first: list[float], other: list[float]) -> Optional[dict[str, float]
     }
 
 
-def format_scores(values: list[float]) -> str:
-    """Mean, and deviation where there are several; empty for none."""
-    if not values:
-        return ""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
 def make_report(runs: list[Run], published: dict[str, dict[str, float]]) -> str:
     """The table, the tests, and what held for all runs."""
     check_settings(runs)
@@ -146,15 +142,15 @@ def make_report(runs: list[Run], published: dict[str, dict[str, float]]) -> str:
         header.append(TITLES.get(model, model))
         if any(model in row for row in published.values()):
             header.append(f"{PUBLISHED_TITLES.get(model, TITLES.get(model, model))}, paper")
-    lines = ["| " + " | ".join(header) + " |", "|---|" + "--:|" * (len(header) - 1)]
+    rows = []
     for domain in domains:
         cells = [domain + (" (held out)" if domain in held_out else "")]
         for model in models:
-            cells.append(format_scores(scores[model, domain]))
+            cells.append(format_mean(scores[model, domain]))
             if any(model in row for row in published.values()):
                 number = published.get(domain, {}).get(model)
                 cells.append("" if number is None else f"{number:.2f}")
-        lines.append("| " + " | ".join(cells) + " |")
+        rows.append(cells)
     complete = [domain for domain in domains if all(scores[model, domain] for model in models)]
     if complete:
         cells = [f"average of {len(complete)}"]
@@ -163,9 +159,9 @@ def make_report(runs: list[Run], published: dict[str, dict[str, float]]) -> str:
             if any(model in row for row in published.values()):
                 numbers = [published[domain][model] for domain in complete if domain in published]
                 cells.append(f"{mean(numbers):.2f}" if numbers else "")
-        lines.append("| " + " | ".join(cells) + " |")
+        rows.append(cells)
 
-    text = "\n".join(lines) + "\n\n"
+    text = markdown.make_table(header, rows) + "\n\n"
     text += "Test accuracy in percent; ± is the deviation over seeds."
     if published:
         text += (

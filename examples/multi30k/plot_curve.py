@@ -13,7 +13,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 import table_and_figure
 from results_table import read_records
 
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results import markdown
+from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
 
 class Point(NamedTuple):
@@ -50,11 +51,11 @@ def collect(paths: list[Path]) -> Curves:
 def make_table(curves: Curves) -> str:
     """A Markdown table with a row per training."""
     common = min(points[-1].bleu for points in curves.values())
-    lines = [f"| system | seed | BLEU in the end | minutes | minutes to {common:.1f} |", "|---|--:|--:|--:|--:|"]
+    rows = []
     for (system, seed), points in curves.items():
         reached = next(point.minutes for point in points if point.bleu >= common)
-        lines.append(f"| {system} | {seed} | {points[-1].bleu:.1f} | {points[-1].minutes:.1f} | {reached:.1f} |")
-    return "\n".join(lines)
+        rows.append([system, seed, f"{points[-1].bleu:.1f}", f"{points[-1].minutes:.1f}", f"{reached:.1f}"])
+    return markdown.make_table(["system", "seed", "BLEU in the end", "minutes", f"minutes to {common:.1f}"], rows)
 
 
 def draw(curves: Curves, path: Path) -> None:
@@ -62,8 +63,7 @@ def draw(curves: Curves, path: Path) -> None:
     systems = list(dict.fromkeys(system for system, _ in curves))
     with open_figure(path, 5.6, 3.4, "--output") as figure:
         axes = figure.add_subplot()
-        axes.grid(**GRID)
-        axes.set_axisbelow(True)
+        axes.grid()
         for place, system in enumerate(systems):
             style = {"color": COLORS[place % len(COLORS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 4}
             label = system  # once, not for each seed

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import results_table
 
+from muse_plugin.results import markdown
+
 ROWS = Path(__file__).with_name("rows.tsv")
 REFERENCE = "muse"
 
@@ -79,7 +81,7 @@ def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str)
         return [result.record["scores"]["tokenized_bleu"]["mean"] for result in chosen]
 
     header = ["row", "what it is", "table", "published (IWSLT14)", *(f"{test}, measured" for test in tests), "seeds"]
-    lines = ["| " + " | ".join(header) + " |", "|---|---|---|" + "--:|" * (len(tests) + 1) + "---|"]
+    lines = []
     others = False
     for name, several in results.items():
         row = rows[name]
@@ -93,17 +95,16 @@ def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str)
             own = _differ(mean(values), mean(base) if base and name != REFERENCE else None, 2) if values else ""
             changed = recipe == "iwslt14_de_en" and any(r.published is None for r in several if r.test_set == test)
             others = others or changed
-            cells.append(
-                (results_table.format_values(values, "tokenized_bleu") if values else "") + own + " *" * changed
-            )
+            cells.append(results_table.format_values(values, "tokenized_bleu") + own + " *" * changed)
         seeds = ", ".join(sorted({result.seed for result in several}))
-        lines.append("| " + " | ".join([*cells, seeds]) + " |")
-    lines += ["", "Tokenised BLEU, mean and deviation over seeds; in brackets the difference to MUSE."]
+        lines.append([*cells, seeds])
+    text = markdown.make_table(header, lines, 3)
+    text += "\n\nTokenised BLEU, mean and deviation over seeds; in brackets the difference to MUSE.\n"
     if others:
-        lines.append("\\* not the published setting: compare the differences only.")
+        text += "\\* not the published setting: compare the differences only.\n"
     if recipe != "iwslt14_de_en":
-        lines.append("Other data and sizes than the published ones: compare the differences only.")
-    return "\n".join(lines) + "\n"
+        text += "Other data and sizes than the published ones: compare the differences only.\n"
+    return text
 
 
 def main() -> int:

@@ -14,8 +14,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple, TypeVar
+
+from muse_plugin.results import markdown
+from muse_plugin.results.deviation import format_mean
 
 T = TypeVar("T")
 
@@ -115,13 +118,12 @@ def format_record(record: dict[str, Any]) -> str:
 def format_scores(results: list[Result], score: str) -> str:
     """Mean, and deviation where there are several seeds; empty where nothing was measured."""
     values = [result.record["scores"][score]["mean"] for result in results if score in result.record["scores"]]
-    return format_values(values, score) if values else ""
+    return format_values(values, score)
 
 
 def format_values(values: list[float], score: str) -> str:
-    """Mean, and deviation where there are several."""
-    decimals = DECIMALS.get(score, 2)
-    return f"{mean(values):.{decimals}f}" + (f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else "")
+    """Mean, and deviation where there are several; empty for none."""
+    return format_mean(values, DECIMALS.get(score, 2))
 
 
 def make_table(results: list[Result]) -> str:
@@ -143,16 +145,13 @@ def make_table(results: list[Result]) -> str:
     if any("seconds_per_epoch" in result.record["settings"] for result in results):
         times["seconds_per_epoch"] = "an epoch, s"
     header += times.values()
-    lines = [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * (len(varying) + 1) + "--:|" * (len(header) - len(varying) - 1),
-    ]
+    lines = []
     known = {(r.test_set, str(r.published)): None for r in results if r.published is not None}
     if known:
         published = {test: " / ".join(score for name, score in known if name == test) for test in tests}
         cells = ["published" if i == 0 else "" for i in range(len(varying) + 1)]
         cells += [published[test] if score == scores[0] else "" for test in tests for score in scores]
-        lines.append("| " + " | ".join([*cells, *[""] * len(times)]) + " |")
+        lines.append([*cells, *[""] * len(times)])
     commands = []
     for group, members in rows.items():
         settings = dict(group)
@@ -161,13 +160,14 @@ def make_table(results: list[Result]) -> str:
         cells = [settings.get(key, "") for key in varying] + [", ".join(seeds)]
         cells += [format_scores(by_test[test], score) for test in tests for score in scores]
         cells += [format_seconds(members, key) for key in times]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(cells)
         title = ", ".join(f"{key}={settings.get(key, '')}" for key in varying) or "all runs"
         commands.append(
             f"{title}, seed {seeds[0]}:\n\n```\n{shorten(members[0].record['settings'].get('train_command', ''))}\n```"
         )
-    by_length = [line for test in tests for line in make_length_table(rows, varying, test)]
-    return "\n\n".join(["\n".join([*lines, *by_length]), describe_conditions(results), *commands]) + "\n"
+    tables = [markdown.make_table(header, lines, len(varying) + 1)]
+    tables += filter(None, (make_length_table(rows, varying, test) for test in tests))
+    return "\n\n".join([*tables, describe_conditions(results), *commands]) + "\n"
 
 
 def format_seconds(results: list[Result], key: str) -> str:
@@ -183,8 +183,8 @@ def has_lengths(record: dict[str, Any]) -> bool:
     return bool(lengths) and "score" in lengths["buckets"][0]
 
 
-def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test: str) -> list[str]:
-    """The lines of a table with the main score of a test set by length; none where it was not measured.
+def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test: str) -> str:
+    """A table with the main score of a test set by length; empty where it was not measured.
 
     Args:
         rows: runs by their settings.
@@ -200,7 +200,7 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
     }
     every = [one for several in measured.values() for one in several]
     if not every:
-        return []
+        return ""
     columns = {tuple((b["label"], b["num_sentences"]) for b in one["buckets"]) for one in every}
     if len(columns) > 1:
         raise ValueError(
@@ -209,15 +209,8 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
         )
     names = [f"{label} ({count:,})" for label, count in columns.pop()]
     score, unit = SHOWN.get(every[0]["score"], every[0]["score"]), every[0]["unit"]
-    lines = [
-        "",
-        "| "
-        + " | ".join([*(key.replace("_", " ") for key in varying), f"{test}: {score} of texts of so many {unit}"])
-        + " | "
-        + " | ".join(names)
-        + " |",
-        "|" + "---|" * (len(varying) + 1) + "--:|" * len(names),
-    ]
+    header = [*(key.replace("_", " ") for key in varying), f"{test}: {score} of texts of so many {unit}", *names]
+    lines = []
     for group, several in measured.items():
         if several:
             settings = dict(group)
@@ -225,8 +218,8 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
             values = [[one["buckets"][i]["score"] for one in several] for i in range(len(names))]
             cells = [settings.get(key, "") for key in varying] + [seeds]
             cells += [format_values(row, every[0]["score"]) if None not in row else "" for row in values]
-            lines.append("| " + " | ".join(cells) + " |")
-    return lines
+            lines.append(cells)
+    return markdown.make_table(header, lines, len(varying) + 1)
 
 
 def shorten(command: str) -> str:

@@ -20,6 +20,8 @@ import argparse
 import math
 from typing import NamedTuple, Optional
 
+from muse_plugin.results import markdown
+
 SECONDS_A_DAY = 86_400
 LOG_TOKENS_PER_SECOND = 80_000 * 1280 * 76 * 8 / 773_000 / 8
 
@@ -108,26 +110,22 @@ def parse_arguments(words: Optional[list[str]] = None) -> argparse.Namespace:
 
 def format_table(args: argparse.Namespace) -> str:
     """A row for each number of GPUs, as a Markdown table."""
-    lines = [
-        "| GPUs | micro-batches | compute s | exchange s | waited for | optimiser s | update s | days | efficiency |",
-        "|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+    columns = "GPUs, micro-batches, compute s, exchange s, waited for, optimiser s, update s, days, efficiency"
+    rows = []
     alone = plan_update(args, 1).total
     for gpus in args.gpus:
         update = plan_update(args, gpus)
-        lines.append(
-            f"| {gpus} | {update.micro_batches} | {update.compute:.3f} | {update.exchange:.3f} | "
-            f"{update.waiting:.3f} | {update.optimiser:.3f} | {update.total:.3f} | "
-            f"{update.total * args.updates / SECONDS_A_DAY:.1f} | {alone / gpus / update.total:.0%} |"
-        )
+        seconds = (update.compute, update.exchange, update.waiting, update.optimiser, update.total)
+        days = update.total * args.updates / SECONDS_A_DAY
+        cells = [*(f"{one:.3f}" for one in seconds), f"{days:.1f}", f"{alone / gpus / update.total:.0%}"]
+        rows.append([str(gpus), str(update.micro_batches), *cells])
     share = args.tokens_per_second / args.loader
     size = 2 * 2 * args.tokens_per_update / 1e6  # source and target, two bytes a token
-    lines += [
-        "",
+    return (
+        f"{markdown.make_table(columns.split(', '), rows, num_left=0)}\n\n"
         f"Data: {size:.1f} MB are read for an update, whatever the number of GPUs; each process needs {share:.1%} of a "
-        "core to make its batches.",
-    ]
-    return "\n".join(lines)
+        "core to make its batches."
+    )
 
 
 if __name__ == "__main__":

@@ -364,7 +364,6 @@ def draw_weights(rows: Sequence[WordWeightRow], classes: Sequence[str], path: Pa
 def _finish(axes: Any, title: str) -> None:
     axes.set_title(title, fontsize=9)
     label(axes, grid="x")
-    axes.set_axisbelow(True)
 
 
 def title_class(name: str, documents: Optional[int] = None) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import numpy as np
 
 from muse_plugin.analysis.result import group
-from muse_plugin.results.figures import GRID, open_figure
+from muse_plugin.results.figures import open_figure
 
 LAYER_AXIS = "layer (1 = bottom)"
 _LONGEST_WORD = 14  # characters of a label
@@ -54,7 +54,7 @@ def label(axes: Any, title: Optional[str] = None, x: str = "", y: str = "", grid
     if y:
         axes.set_ylabel(y)
     if grid:
-        axes.grid(axis=grid, **GRID)
+        axes.grid(axis=grid)
     for axis in counts:
         getattr(axes, f"{axis}axis").get_major_locator().set_params(integer=True)
 

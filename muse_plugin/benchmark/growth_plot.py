@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.benchmark.records import Record
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
 # By panel, then by system: points (length, milliseconds per token).
 Curves = dict[str, dict[str, list[tuple[int, float]]]]
@@ -80,5 +80,4 @@ def _draw_panel(axes: Any, title: str, panel: dict[str, list[tuple[int, float]]]
     axes.set_xticks([], minor=True)  # with their labels
     axes.set_ylim(bottom=0.0)
     axes.set_title(title, fontsize=9)
-    axes.grid(**GRID)
-    axes.set_axisbelow(True)
+    axes.grid()

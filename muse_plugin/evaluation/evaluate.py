@@ -26,7 +26,7 @@ from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
 from muse_plugin.evaluation.report import format_evaluation, shorten_names
-from muse_plugin.evaluation.scores import Measure, Statistics, describe_score, make_measures, mean_and_deviation
+from muse_plugin.evaluation.scores import Measure, Statistics, describe_score, make_measures
 from muse_plugin.evaluation.sentence_bleu import MEAN_OF_SENTENCES, score_sentences
 from muse_plugin.evaluation.significance import compare_systems, estimate_interval
 from muse_plugin.evaluation.systems import load_texts
@@ -40,6 +40,7 @@ from muse_plugin.evaluation.text_forms import (
 )
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import read_lines
+from muse_plugin.results.deviation import mean_and_deviation
 from muse_plugin.results.run_record import describe_run
 from muse_plugin_command.flag_checks import check_apart
 from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC, DEFAULT_RESAMPLES, DEFAULT_SEED

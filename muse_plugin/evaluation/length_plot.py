@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.evaluation.length_buckets import Bucket
-from muse_plugin.evaluation.scores import mean_and_deviation
 from muse_plugin.evaluation.sentence_bleu import LENGTH_TITLES
-from muse_plugin.results.figures import COLORS, GRID, MARKERS, open_figure
+from muse_plugin.results.deviation import mean_and_deviation
+from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
 _BAR_COLOR = "#b8bec4"
 
@@ -65,8 +65,7 @@ def _draw_curves(axes: Any, buckets: Sequence[dict[str, Any]], names: Sequence[s
             capsize=3,
         )
     axes.set_ylabel(score_title)
-    axes.grid(axis="y", **GRID)
-    axes.set_axisbelow(True)
+    axes.grid(axis="y")
     axes.margins(y=0.15)
     axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))
     axes.tick_params(axis="x", length=0)

@@ -4,7 +4,6 @@ All scores are on 0-100; of TER, which counts edits, less is better and more tha
 single sentences add up to those of any set of sentences: the corpus, a length bucket, a bootstrap sample.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -113,11 +112,3 @@ def describe_score(name: str, score: Score) -> dict[str, Any]:
     if name in ON_WORDS:
         described["line"] = format_bleu(score)
     return described
-
-
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, Optional[float]]:
-    """Returns the mean and the sample standard deviation (divided by n - 1), None for a single value."""
-    mean = sum(values) / len(values)
-    if len(values) == 1:
-        return mean, None
-    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))

@@ -12,8 +12,14 @@ from muse_plugin.files.atomic_files import open_atomically
 # Told apart by the colour-blind, and in grey.
 COLORS = ("#1b6ca8", "#d1642b", "#3d8b5f", "#8a5a9e", "#6b6f73", "#b8860b")
 MARKERS = ("o", "s", "^", "D", "v", "P")
-GRID = {"color": "#e3e6e8", "linewidth": 0.8}
-_STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "muse_plugin"}
+_STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": "#e3e6e8",
+    "svg.hashsalt": "muse_plugin",
+}
 # Without the date that matplotlib would write: the same data give the same file.
 _METADATA: dict[str, dict[str, Optional[str]]] = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 

@@ -2,7 +2,7 @@ import pytest
 import sacrebleu
 
 from muse_plugin.evaluation import scores
-from muse_plugin.evaluation.scores import TITLES, describe_score, make_measures, mean_and_deviation
+from muse_plugin.evaluation.scores import TITLES, describe_score, make_measures
 from muse_plugin.evaluation.text_forms import TextForms
 
 REFERENCES = ["The cat sat on the well-known mat.", "He's gone home, hasn't he?", "A third and last sentence, Anna."]
@@ -86,8 +86,3 @@ def test_description_has_all_parts_of_bleu():
     assert set(described) == {"score", "precisions", "bp", "ratio", "hyp_len", "ref_len"}
     assert len(described["precisions"]) == 4
     assert set(describe_score("ter", computed["ter"])) == {"score"}
-
-
-def test_mean_and_sample_deviation():
-    assert mean_and_deviation([2.0, 4.0, 9.0]) == (5.0, pytest.approx(13**0.5))
-    assert mean_and_deviation([3.5]) == (3.5, None)
