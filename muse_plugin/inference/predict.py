@@ -30,7 +30,6 @@ from muse_plugin.inference.resumable_output import fingerprint_file
 from muse_plugin.inference.streaming import (
     check_stream_arguments,
     resume,
-    run_until_stopped,
 )
 from muse_plugin.tasks.sentences.sentence_task import SentenceTask
 from muse_plugin.text.text_settings import StoredText, find_sentence_settings, load_text_settings
@@ -74,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         args: the parsed flags.
 
     Returns:
-        0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
+        0.
     """
     check_positive(args, "batch_size", "max_words")
     if args.split is not None and args.input is not None:
@@ -84,10 +83,6 @@ def run(args: argparse.Namespace) -> int:
     check_stream_arguments(args)
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
-    return run_until_stopped(lambda: _predict(args))
-
-
-def _predict(args: argparse.Namespace) -> None:
     options = args.batch_size, args.max_words, args.cpu, args.long_texts
     predictor = Predictor.load(args.path, args.data, *options, needs_text=args.split is None)
     if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:
@@ -98,7 +93,7 @@ def _predict(args: argparse.Namespace) -> None:
             for answer in answers:
                 sink.write(f"{_write(predictor, answer, args.format)}\n".encode())
         predictor.report_unknown_words()
-        return
+        return 0
 
     described = functools.partial(_describe, args, predictor)
     with resume(args.input, args.output, BUFFER_SIZE, described, args.restart) as run:
@@ -107,6 +102,7 @@ def _predict(args: argparse.Namespace) -> None:
             run.write([_write(predictor, answer, args.format) for answer in answers])
     predictor.report_long_texts()
     predictor.report_unknown_words()
+    return 0
 
 
 def _describe(args: argparse.Namespace, predictor: "Predictor") -> dict[str, Any]:

@@ -9,7 +9,6 @@ import contextlib
 import io
 import itertools
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -55,22 +54,6 @@ def check_stream_arguments(args: argparse.Namespace) -> None:
     if args.restart and (args.input is None or args.output is None):
         missing = "--input" if args.input is None else "--output"
         raise ValueError(f"--restart needs --input FILE and --output FILE, but {missing} is not given; leave it out.")
-
-
-def run_until_stopped(work: Callable[[], None]) -> int:
-    """Calls a function.
-
-    Returns:
-        0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
-    """
-    try:
-        work()
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at exit
-        return 141
-    return 0
 
 
 class Run(Generic[Item]):

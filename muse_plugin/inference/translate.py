@@ -26,7 +26,6 @@ from muse_plugin.inference.streaming import (
     Line,
     check_stream_arguments,
     resume,
-    run_until_stopped,
 )
 from muse_plugin.models.onnx.back_end import run_in_onnxruntime_
 from muse_plugin.text.dictionary_fit import check_dictionaries
@@ -56,15 +55,11 @@ def run(args: argparse.Namespace) -> int:
         args: the parsed flags.
 
     Returns:
-        0, or the exit code of an interrupted command: 130 after Ctrl-C, 141 when nobody reads the output any more.
+        0.
     """
     check_positive(args, "beam", "max_tokens", "batch_size")
     check_stream_arguments(args)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
-    return run_until_stopped(lambda: _translate(args))
-
-
-def _translate(args: argparse.Namespace) -> None:
     translator = Translator.load(
         args.path,
         data=args.data,
@@ -79,6 +74,7 @@ def _translate(args: argparse.Namespace) -> None:
     with resume(args.input, args.output, BUFFER_SIZE, lambda: _describe(args, translator), args.restart) as run:
         for lines in run:
             run.write(translator.translate_lines(lines))
+    return 0
 
 
 def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, Any]:

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         args: the parsed flags.
 
     Returns:
-        0 once it has ended as told; 130 after Ctrl-C while the model was loaded.
+        0 once it has ended as told.
     """
 
     def announce(url: str) -> None:
@@ -61,34 +61,31 @@ def serve(args: argparse.Namespace, announce: Callable[[str], None]) -> int:
             "raise --beam."
         )
     api_key = read_key(args.api_key_file)
-    try:
-        with take_port(args.host, args.port) as listening:
-            model = load_model(args)
-            lock = threading.Lock()
+    with take_port(args.host, args.port) as listening:
+        model = load_model(args)
+        lock = threading.Lock()
 
-            def translate(sentences: list[str]) -> list[str]:
-                with lock:
-                    return model.translate(sentences)
+        def translate(sentences: list[str]) -> list[str]:
+            with lock:
+                return model.translate(sentences)
 
-            batcher = Batcher(translate, args.batch_size, args.max_waiting)
-            routes = TranslationRoutes(
-                model.source_lang,
-                model.target_lang,
-                batcher,
-                Limits(args.max_characters, args.max_sentences, args.timeout),
-                api_key,
-                args.split == "sentences",
-            ).list_routes()
-            if args.page:
-                routes += PageRoutes(model.make_inspector(nbest), lock).list_routes()
-            app, guard, metrics = make_app(
-                routes, lambda: len(batcher), args.host, listening.getsockname()[1], args.allow_host
-            )
-            batcher.observe = metrics.observe_batch
-            Server(app, args.timeout, lambda: announce(guard.url)).serve_on(listening)
-            batcher.close()
-    except KeyboardInterrupt:  # while the model was loaded
-        return 130
+        batcher = Batcher(translate, args.batch_size, args.max_waiting)
+        routes = TranslationRoutes(
+            model.source_lang,
+            model.target_lang,
+            batcher,
+            Limits(args.max_characters, args.max_sentences, args.timeout),
+            api_key,
+            args.split == "sentences",
+        ).list_routes()
+        if args.page:
+            routes += PageRoutes(model.make_inspector(nbest), lock).list_routes()
+        app, guard, metrics = make_app(
+            routes, lambda: len(batcher), args.host, listening.getsockname()[1], args.allow_host
+        )
+        batcher.observe = metrics.observe_batch
+        Server(app, args.timeout, lambda: announce(guard.url)).serve_on(listening)
+        batcher.close()
     return 0
 
 

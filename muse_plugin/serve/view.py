@@ -16,7 +16,7 @@ def run(args: argparse.Namespace) -> int:
         args: the parsed flags.
 
     Returns:
-        0 after Ctrl-C, which is how the command ends; 130 if that came before the page was served.
+        0 after Ctrl-C, which is how the command ends, once the page is served.
     """
 
     def announce(url: str) -> None:

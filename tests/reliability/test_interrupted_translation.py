@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from support.translation_models import GERMAN, save_translation_model
 
+import muse_plugin_command
 from muse_plugin.inference import resumable_output as partial_output
 from muse_plugin.inference import translate
 from muse_plugin.inference.translate import Translator
-from muse_plugin_command import cli
 
 LINES = 33
 BUFFER = 4
@@ -92,7 +92,8 @@ class Command:
 
             Translator.translate_lines = log_and_number_lines
             at_start()
-            code = cli.main(self.words)
+            sys.argv = ["muse-plugin", *self.words]
+            code = muse_plugin_command.main()
         except BaseException:
             traceback.print_exc()
         finally:

@@ -3,11 +3,12 @@ import os
 import re
 import sys
 import time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from support.helpers import PACKAGE, REPOSITORY, run_command, run_python
 
+import muse_plugin_command
 from muse_plugin import __version__
 from muse_plugin_command import cli
 
@@ -166,6 +167,20 @@ def test_closed_pipe_and_interruption_end_quietly(tmp_path):
     done = run_python(code, cwd=tmp_path)
     assert done.returncode == 130
     assert done.stderr == ""
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly(monkeypatch):
+    read, write = os.pipe()
+    try:
+        monkeypatch.setenv("PYTHONSAFEPATH", "1")
+        monkeypatch.setattr(cli, "main", lambda: raise_(BrokenPipeError()))
+        monkeypatch.setattr(sys, "stdout", SimpleNamespace(fileno=lambda: write))
+        assert muse_plugin_command.main() == 141
+        assert os.write(write, b"what Python has still to write goes nowhere")
+    finally:
+        os.close(write)
+    assert os.read(read, 10) == b""
+    os.close(read)
 
 
 def test_a_full_disk_gives_a_sentence_and_other_faults_of_the_system_keep_their_traceback(fake_command, capsys):
