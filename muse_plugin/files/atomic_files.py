@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Union
+from typing import BinaryIO, Optional, Union
 
+_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
 _LONGEST_NAME = 255 - len("." + ".00000000.tmp")  # bytes of it that a temporary file repeats
 
 
@@ -16,7 +18,8 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
 
     The bytes go to that file, reach the disk, and the file is then renamed. When anything fails, it is removed and
     ``path`` is untouched. Mode bits are those of any new file (0666 without the umask). What is no ordinary file, such
-    as ``/dev/null`` or a named pipe, cannot be replaced and is written directly.
+    as ``/dev/null``, a named pipe or ``/dev/stdout``, cannot be replaced and is written directly. Of a link, the file
+    that it names is replaced.
 
     Args:
         path: where to; its folder must exist.
@@ -29,10 +32,12 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
         IsADirectoryError: if ``path`` is a folder.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():
-        with path.open("wb") as file:
+    stream = find_stream(path)
+    if stream is not None or (path.exists() and not path.is_file()):
+        with path.open("wb") if stream is None else os.fdopen(os.dup(stream), "wb") as file:
             yield file
         return
+    path = path.resolve() if path.is_symlink() else path
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
     start = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
@@ -50,6 +55,15 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
             error.filename = str(path)  # a name that the user gave
         raise
     sync_folder(path.parent)
+
+
+def find_stream(path: Path) -> Optional[int]:
+    """The number of the open stream that a path such as ``/dev/stdout`` or ``/dev/fd/3`` stands for, or None.
+
+    Such a path may lead to an ordinary file, into which a shell has redirected the stream; it must not be replaced.
+    """
+    match = re.fullmatch(r"(?:/dev|/proc/self)/fd/([0-9]+)", str(path))
+    return int(match[1]) if match and path.exists() else _STREAMS.get(str(path))
 
 
 def sync_folder(folder: Path) -> None:

@@ -124,6 +124,7 @@ def _describe(args: argparse.Namespace, predictor: "Predictor") -> dict[str, Any
         "--format": args.format,
         "--batch-size": args.batch_size,
         "--max-words": predictor.max_words,
+        "--long-texts": predictor.long_texts,
     }
 
 

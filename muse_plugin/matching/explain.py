@@ -115,7 +115,7 @@ def explain(model: PairModel, texts: Sequence[str], line: int = 1) -> Explanatio
             logger.warning("only the first %d words are read of %r ...", model.max_words, text[:40])
         with record_attention([modules[layer] for layer in layers]) as weights, record_heads(net.levels) as outputs:
             vectors.append(model.encode([sentence]))
-        words.append(net.name_positions(sentence))
+        words.append(net.name_positions(model.predictor.task.list_read_words(sentence)))
         attention.append(
             torch.stack(
                 [_summarise(weights[level][0], outputs[level][0], net.head_pooling) for level in range(len(layers))]

@@ -115,7 +115,7 @@ def window_attention(
         raise RuntimeError(f"the back end taps runs on the CPU only, but got {query.device}; use backend='auto'.")
     identity_heads = heads - query.shape[1]
     alone = value[:, :identity_heads, value.shape[2] - query.shape[2] :]
-    parts = [_drop_alone(alone, dropout)] if identity_heads > 0 else []
+    parts = [_drop_alone(alone, windows, dropout)] if identity_heads > 0 else []
     if identity_heads < heads:
         rest = value[:, identity_heads:], windows.take(identity_heads, heads)
         parts += _attend(query, key, *rest, key_padding_mask, dropout, backend)
@@ -283,11 +283,13 @@ def _copy_values(
     query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *_: int
 ) -> Tensor:
     """A window of one token: its weight is 1, whatever the query."""
-    return _drop_alone(value, dropout)
+    return _drop_alone(value, windows, dropout)
 
 
-def _drop_alone(value: Tensor, dropout: float) -> Tensor:
+def _drop_alone(value: Tensor, windows: Windows, dropout: float) -> Tensor:
     """Values (B, H, T, D) times their one weight, 1, which is dropped as any other."""
+    if windows.slopes is not None and windows.slopes.requires_grad:
+        value = value + 0.0 * windows.slopes.sum()  # DistributedDataParallel waits for gradients
     return value if dropout == 0 else value * drop(value.new_ones(*value.shape[:3], 1), dropout)
 
 

@@ -6,7 +6,6 @@ the file has lines.
 """
 
 import math
-import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
@@ -14,10 +13,10 @@ from fairseq.data import Dictionary
 
 from muse_plugin.files.lines import clean_line
 from muse_plugin.text import SPECIAL_SYMBOLS
+from muse_plugin.text.dictionary_fit import FILLER
 
 _SHOWN = 40  # characters of a label in messages
 _HEADERS = frozenset("label labels gold_label class category sentiment target tag".split())
-_FILLER = re.compile(r"madeupword\d{4}")  # fairseq's own names for empty rows of a dictionary
 
 
 def check_label(label: str, line: int, path: Path) -> str:
@@ -39,7 +38,7 @@ def check_label(label: str, line: int, path: Path) -> str:
             f"a label must have no white space, but line {line} of {path} has {label[:_SHOWN]!r}; if that is "
             "the text, name the columns, such as --format tsv:text=1,label=2; else replace it, for example by '_'."
         )
-    if cleaned in SPECIAL_SYMBOLS or _FILLER.fullmatch(cleaned):
+    if cleaned in SPECIAL_SYMBOLS or FILLER.fullmatch(cleaned):
         raise ValueError(
             f"a label must be no symbol that fairseq's dictionaries reserve ({', '.join(SPECIAL_SYMBOLS)}, "
             f"madeupword0000), but line {line} of {path} has {label[:_SHOWN]!r}; rename it."

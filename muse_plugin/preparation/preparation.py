@@ -36,6 +36,7 @@ from muse_plugin.pretrained.word_vectors import (
 )
 from muse_plugin.text.data_record import DataRecord
 from muse_plugin.text.lowered_words import find_character
+from muse_plugin.text.sentence_pieces import SPACE_MARK
 from muse_plugin.text.text_settings import save_texts
 from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, parse_vocabulary
@@ -195,7 +196,9 @@ class Preparation:
         if self.earlier:
             dictionary = load_dictionary(self.args.dict_from / "characters0" / "dict.txt")
         else:
-            dictionary = build_dictionary(count_tokens(splits[0].inputs("characters")))
+            counts = count_tokens(splits[0].inputs("characters"))
+            counts.setdefault(SPACE_MARK, 1)  # between words, which other splits may have where this one has no two
+            dictionary = build_dictionary(counts)
         find = None
         if self.tokenizer.settings.lower_case:
             find = functools.partial(find_character, find=dictionary.index, unknown=dictionary.unk())

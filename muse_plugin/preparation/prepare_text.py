@@ -26,6 +26,7 @@ from muse_plugin.text.subword_file import read_subword_file
 from muse_plugin.text.text_settings import TextSettings, load_text_settings, make_sentence_settings
 from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, choose_rules
+from muse_plugin_command.flag_checks import check_read_twice
 from muse_plugin_command.flags import prepare_text as flags
 
 # Flags that say where to, not what: the same data set results whatever they are.
@@ -155,6 +156,7 @@ def _check_word2vec(args: argparse.Namespace) -> None:
     import_word2vec()
     for path in args.word2vec_text or ():
         check_file(path, "--word2vec-text")
+        check_read_twice(path, "--word2vec-text")
 
 
 def _check_words(args: argparse.Namespace) -> None:

@@ -183,6 +183,8 @@ def _iterate_rows(path: Path, width: Optional[int]) -> Iterator[tuple[int, bytes
                 continue
         if not line:
             continue
+        if b"  " in line:
+            line = re.sub(b" +", b" ", line)
         spaces = line.count(b" ")
         if width is None:
             width = _check_width(spaces, number, path)

@@ -5,6 +5,7 @@ make. Subwords of other text fail in both: as many merges, learned on other sent
 seven. Failing in one alone has harmless reasons too: a dictionary without rare tokens, or of more languages.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from muse_plugin.text.tokenizer import Tokenizer
 
 _FOREIGN = 0.1  # shares from which subwords are those of other text
 _MANY_MISSING = 0.25  # up to this share, what is missing is rare or only a part of longer pieces
-_FILLER = "madeupword"  # fairseq's rows that stand for no word
+FILLER = re.compile(r"madeupword[0-9]{4}")  # fairseq's rows that stand for no word
 
 
 def check_dictionaries(pipeline: TextPipeline, source: Iterable[str], target: Iterable[str], folder: Path) -> list[str]:
@@ -43,7 +44,7 @@ def check_dictionaries(pipeline: TextPipeline, source: Iterable[str], target: It
 
 
 def _list_tokens(symbols: Iterable[str]) -> set[str]:
-    return {symbol for symbol in symbols if symbol not in SPECIAL_SYMBOLS and not symbol.startswith(_FILLER)}
+    return {symbol for symbol in symbols if symbol not in SPECIAL_SYMBOLS and not FILLER.fullmatch(symbol)}
 
 
 def _compare(names: str, tokens: set[str], tokenizers: list[Tokenizer]) -> str:

@@ -19,8 +19,9 @@ from omegaconf import MISSING, DictConfig, open_dict
 
 from muse_plugin.contracts.flag import flag
 from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
-from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts, drop_word
+from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
+from muse_plugin.text.dictionary_fit import FILLER
 from muse_plugin.text.lowered_words import LoweredWord, find_character, written_form
 from muse_plugin.text.text_settings import find_sentence_settings, load_text_settings
 
@@ -195,11 +196,15 @@ class SentenceTask(FairseqTask):
         self.datasets[split] = dataset
         return dataset
 
+    def list_read_words(self, words: Sequence[str]) -> list[str]:
+        """The words of a sentence that ``encode`` keeps."""
+        kept = [word for word in words if self.dictionary.index(word) != self.dropped]
+        return kept or list(words[:1])
+
     def encode(self, words: Sequence[str]) -> Sentence:
         """Ids of words but those that are dropped, and of their characters where the data have characters."""
+        words = self.list_read_words(words)
         tokens = torch.tensor([self.dictionary.index(word) for word in words], dtype=torch.int64)
-        if self.dropped is not None:
-            tokens = drop_word(tokens, self.dropped)
         characters = self.character_dictionary
         if characters is None:
             return Sentence(tokens)
@@ -304,7 +309,7 @@ def list_labels(dictionary: Dictionary, folder: Path) -> list[str]:
     Raises:
         ValueError: if there are fewer than two.
     """
-    names = [s for s in dictionary.symbols[dictionary.nspecial :] if not s.startswith("madeupword")]
+    names = [symbol for symbol in dictionary.symbols[dictionary.nspecial :] if not FILLER.fullmatch(symbol)]
     if len(names) < 2:
         raise ValueError(
             f"there must be at least two labels to tell apart, but {folder / 'label' / 'dict.txt'} has {len(names)}."

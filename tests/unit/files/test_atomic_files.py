@@ -1,7 +1,11 @@
 import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
+from support.helpers import REPOSITORY
 
 from muse_plugin.files.atomic_files import open_atomically
 
@@ -44,6 +48,39 @@ def test_named_pipe_is_written_and_stays_one(tmp_path):
     assert received == [b"text"]
     assert path.is_fifo()
     assert os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}"])
+def test_an_open_stream_is_continued_where_it_stands(tmp_path, name):
+    with (tmp_path / "a.txt").open("wb", buffering=0) as stream:
+        stream.write(b"before, ")
+        with open_atomically(name.format(stream.fileno())) as file:
+            file.write(b"text, ")
+        stream.write(b"after")
+    assert (tmp_path / "a.txt").read_bytes() == b"before, text, after"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_standard_output_in_a_file_is_not_replaced(tmp_path):
+    code = "from muse_plugin.files.atomic_files import open_atomically as open\n"
+    code += "with open('/dev/stdout') as file: file.write(b'text ')"
+    with (tmp_path / "a.txt").open("wb", buffering=0) as stream:
+        subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, stdout=stream, check=True)
+        stream.write(b"after")
+    assert (tmp_path / "a.txt").read_bytes() == b"text after"
+    assert Path("/dev/stdout").is_symlink()
+
+
+@pytest.mark.parametrize("old", [b"old", None])
+def test_a_link_stays_one(tmp_path, old):
+    path, link = tmp_path / "a.txt", tmp_path / "link.txt"
+    link.symlink_to("a.txt")
+    if old:
+        path.write_bytes(old)
+    with open_atomically(link) as file:
+        file.write(b"new")
+    assert link.is_symlink()
+    assert path.read_bytes() == b"new"
 
 
 def test_folder_and_missing_folder_are_refused(tmp_path):

@@ -180,6 +180,8 @@ def test_a_bad_line_can_be_mended_without_doing_those_before_it_again(tmp_path, 
     _, error = predict(capsys, tmp_path, "a b\tc\nc\ta\na b\n")
     assert "line 3 has 1: 'a b'" in error
     assert "2 lines are kept in" in error
+    _, error = predict(capsys, tmp_path, "a b\tc\nc\ta\na b\tc\n", "--long-texts", "refuse")
+    assert "--long-texts truncate (now refuse); give --restart" in error
     lines, error = predict(capsys, tmp_path, "a b\tc\nc\ta\na b\tc\n")
     assert "3 lines, 1 now in" in error
     assert lines[0] == lines[2] != ""

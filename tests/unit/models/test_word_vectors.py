@@ -38,6 +38,12 @@ def test_rows_of_wanted_words_are_put_at_their_index(write):
     assert result.found.tolist() == [True, False, False, True]
 
 
+def test_more_spaces_between_words_and_numbers_make_no_difference(write):
+    result = read_word_vectors(write("the  1 2\ncat 3   4\n"), {"the": 0, "cat": 1}, 2)
+    assert result.found.all()
+    assert_close(result.vectors, torch.tensor([[1.0, 2], [3, 4]]))
+
+
 def test_words_may_contain_spaces(write):
     result = read_word_vectors(write(GLOVE), {". .": 0, ".": 1})
     assert result.vectors.tolist() == [[4, 5, 6], [0, 0, 0]]

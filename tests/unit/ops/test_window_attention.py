@@ -699,3 +699,13 @@ def test_raises_error_when_taps_shall_run_elsewhere_than_on_the_cpu():
     sentence = r"^the back end taps runs on the CPU only, but got meta; use backend='auto'\.$"
     with pytest.raises(RuntimeError, match=sentence):
         window_attention(*inputs, make_windows(RANGES["three tokens"]), backend="taps")
+
+
+def test_slopes_have_a_gradient_where_every_window_is_one_token(on_device):
+    windows = make_windows([(0, 0), (0, 0)], [0.5, 1.0])
+    slopes = windows.slopes.requires_grad_()
+    query, key, value = torch.randn(3, 2, 2, 5, 4, dtype=torch.float64, requires_grad=True)
+    for heads in (2, 1, 0):  # queries of so many; the others have values alone
+        out = window_attention(query[:, :heads], key[:, :heads], value, windows._replace(slopes=slopes))
+        (gradient,) = torch.autograd.grad(out.sum(), slopes)
+        assert gradient.tolist() == [0.0, 0.0]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from fairseq.data import Dictionary
 
 from muse_plugin.preparation.label_dictionary import (
     build_label_dictionary,
@@ -12,6 +13,7 @@ from muse_plugin.preparation.label_dictionary import (
     sort_labels,
 )
 from muse_plugin.preparation.tag_sequences import check_bio
+from muse_plugin.tasks.sentences.sentence_task import list_labels
 from muse_plugin.text.bio_tags import find_bad_continuations
 
 FILE = Path("a.txt")
@@ -47,6 +49,14 @@ def test_invisible_characters_are_no_part_of_a_label():
 def test_bad_labels_are_refused(label, message):
     with pytest.raises(ValueError, match=message):
         check_label(label, 3, FILE)
+
+
+def test_labels_that_only_begin_like_a_filler_are_labels(tmp_path):
+    dictionary = Dictionary()
+    for label in ("madeupword12345", "madeupwordX", "z"):
+        dictionary.add_symbol(check_label(label, 3, FILE))
+    dictionary.finalize(padding_factor=8)
+    assert set(list_labels(dictionary, tmp_path)) == {"madeupword12345", "madeupwordX", "z"}
 
 
 def test_numbers_are_written_so_that_they_read_back():

@@ -185,6 +185,11 @@ def test_characters_have_a_dictionary_of_the_training_split(tmp_path, write, pre
     assert load_lines(folder, "valid") == ["<unk> \u2581 a </s>"]
 
 
+def test_characters_know_the_space_where_training_texts_are_single_words(tmp_path, write, prepare):
+    prepare("--train", write("a", "1\tba\n0\tc\n"), "--valid", write("b", "1\ta b\n"), "--characters")
+    assert load_lines(tmp_path / "data" / "characters0", "valid") == ["a \u2581 b </s>"]
+
+
 def test_empty_texts_are_skipped_on_request(tmp_path, write, prepare):
     out = prepare("--train", write("a", "1\tx\n0\t \u200b\n\n0\ty\n"), "--empty", "skip")
     assert load_lines(tmp_path / "data" / "input0", "train") == ["x </s>", "y </s>"]

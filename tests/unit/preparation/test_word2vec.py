@@ -187,6 +187,12 @@ def test_flags_that_cannot_work_are_refused(tmp_path, monkeypatch, files, prepar
     assert not (tmp_path / "data").exists()
 
 
+def test_text_that_cannot_be_read_again_is_refused(tmp_path, files, prepare):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"^--word2vec-text must name an ordinary file, which is read twice"):
+        prepare(*files, "--word2vec", 4, "--word2vec-text", tmp_path / "pipe")
+
+
 def test_an_earlier_vocabulary_without_a_learned_word_is_refused(files, prepare, write):
     prepare("--train", write("other.txt", "f\tx y\nm\tz z\n"), output="other")
     folder = files[1].parent / "other"
