@@ -18,8 +18,8 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
 
     The bytes go to that file, reach the disk, and the file is then renamed. When anything fails, it is removed and
     ``path`` is untouched. Mode bits are those of any new file (0666 without the umask). What is no ordinary file, such
-    as ``/dev/null``, a named pipe or ``/dev/stdout``, cannot be replaced and is written directly. Of a link, the file
-    that it names is replaced.
+    as ``/dev/null``, a named pipe or ``/dev/stdout``, cannot be replaced and is written directly. A link is
+    replaced itself: the file that it names stays as it is.
 
     Args:
         path: where to; its folder must exist.
@@ -37,7 +37,6 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
         with path.open("wb") if stream is None else os.fdopen(os.dup(stream), "wb") as file:
             yield file
         return
-    path = path.resolve() if path.is_symlink() else path
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
     start = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])

@@ -50,7 +50,6 @@ class PartialOutput:
     """
 
     def __init__(self, source: Path, target: Path, made_by: Mapping[str, Any], restart: bool = False) -> None:
-        target = target.resolve() if target.is_symlink() else target  # of a link, the file that it names is replaced
         self.partial = target.with_name(f"{target.name}.partial")
         self._target = target
         self._state_path = target.with_name(f"{target.name}.partial.json")

@@ -71,18 +71,6 @@ def test_standard_output_in_a_file_is_not_replaced(tmp_path):
     assert Path("/dev/stdout").is_symlink()
 
 
-@pytest.mark.parametrize("old", [b"old", None])
-def test_a_link_stays_one(tmp_path, old):
-    path, link = tmp_path / "a.txt", tmp_path / "link.txt"
-    link.symlink_to("a.txt")
-    if old:
-        path.write_bytes(old)
-    with open_atomically(link) as file:
-        file.write(b"new")
-    assert link.is_symlink()
-    assert path.read_bytes() == b"new"
-
-
 def test_folder_and_missing_folder_are_refused(tmp_path):
     with pytest.raises(IsADirectoryError), open_atomically(tmp_path):
         pass
