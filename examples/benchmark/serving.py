@@ -22,11 +22,13 @@ from http.client import HTTPConnection
 from itertools import count
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
 from tqdm import tqdm
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # which torch reads when it is imported
 
-from muse_plugin.results import markdown
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.serve.serve import load_model
 from muse_plugin_command import cli
@@ -154,7 +156,7 @@ def main():
         numbers[-1] |= {"p50": middle, "p95": late, "same": same}
         cells = [f"{speed:.1f}", f"{ratio:.0%}", f"{of_groups:.0%}", f"{middle:.0f}", f"{late:.0f}"]
         table.append([str(clients), *cells, f"{same} of {len(lines)}"])
-    print(markdown.make_table(header, table, num_left=0))
+    print(markdown_table.make_table(header, table, num_left=0))
     shown = [*server.memory[:: -(-len(server.memory) // 10)], server.memory[-1]]
     print("resident memory of the server, MiB:", ", ".join(f"{mib} after {answers:,}" for answers, mib in shown))
     print(f"load of the machine, before and after each round: {', '.join(f'{one:.1f}' for one in load)}")

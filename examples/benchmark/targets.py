@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
+
 from muse_plugin.benchmark import conv_speed, sentence_speed, systems, window_speed
 from muse_plugin.benchmark.measurement import Measurement
 from muse_plugin.benchmark.records import Record, read_record
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.results import markdown
 from muse_plugin_command.flags.benchmark import SCALES
 
 _MUSE_BASE = "MUSE base (12+12 layers, 384/768, kernels 3+15)"
@@ -243,7 +246,7 @@ def format_targets(records: Sequence[Record]) -> str:
         if target.gpu_only:
             cells[0] = "-"
         rows.append([target.what, target.against, target.format_goal(), *cells])
-    return markdown.make_table(["what", "against", "target", "CPU", "GPU"], rows, num_left=2)
+    return markdown_table.make_table(["what", "against", "target", "CPU", "GPU"], rows, num_left=2)
 
 
 def _format_result(target: Target, ratios: list[float]) -> str:

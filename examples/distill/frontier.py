@@ -19,6 +19,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
 import torch
 from fairseq.data.data_utils import post_process
 
@@ -28,7 +31,6 @@ from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import read_lines
 from muse_plugin.inference.length_batches import make_batches
 from muse_plugin.models.muse import MuseModel
-from muse_plugin.results import markdown
 from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
@@ -177,7 +179,7 @@ def make_table(points: Sequence[dict[str, Any]]) -> str:
         speed = one["sentences_per_second"]
         numbers = [f"{one['bleu']:.1f}", f"{speed:.1f}", f"{1e3 / speed:.1f}", f"{one['times_teacher']:.2f}"]
         rows.append([one["model"], one["form"], str(one["beam"]), *numbers])
-    return markdown.make_table(header, rows, num_left=2) + "\n"
+    return markdown_table.make_table(header, rows, num_left=2) + "\n"
 
 
 def draw(points: Sequence[dict[str, Any]], path: Path) -> None:

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from results import PUBLISHED, Result, read_results, results_table
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
-from muse_plugin.results import markdown
-from muse_plugin.results.deviation import format_mean
+import markdown_table
+from results import PUBLISHED, Result, read_results, results_table
 
 
 def read_published(path: Path) -> dict[tuple[str, str], str]:
@@ -61,12 +61,15 @@ def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> 
         cells = [
             f"{label}, {heads} heads" if heads else label,
             str(len(runs)),
-            *(format_mean([found[test_set] for found in runs.values()]) for test_set in ("valid", "test")),
+            *(
+                markdown_table.format_mean([found[test_set] for found in runs.values()])
+                for test_set in ("valid", "test")
+            ),
             f"{best['test']:.2f}",
             published.get((name, dataset), "") if not heads else "",
         ]
         rows.append(cells[: len(header)])
-    text = markdown.make_table(header, rows) + "\n"
+    text = markdown_table.make_table(header, rows) + "\n"
     if changes:
         text += f"\nNot the published setting: {', '.join(changes)}.\n"
     return text

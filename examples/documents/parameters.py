@@ -8,6 +8,11 @@ vocabulary and classifier its totals are with, so that only their growth can be 
 import argparse
 import logging
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
 
 HEADS = (2, 4, 8, 16, 32, 64)
 PUBLISHED = {"lama": (6.403, 6.405, 6.409, 6.418, 6.434, 6.468), "transformer": (18.465,) * 6}
@@ -16,8 +21,6 @@ PUBLISHED = {"lama": (6.403, 6.405, 6.409, 6.418, 6.434, 6.468), "transformer": 
 def make_table(words: int, classes: int) -> str:
     """A Markdown table: a row per number of heads."""
     from networks import build, count
-
-    from muse_plugin.results import markdown
 
     titles = "heads, LAMA: attention, growth, with GRU, whole (M), published (M), published growth, "
     titles += "Transformer: layer, whole (M), published (M)"
@@ -42,7 +45,7 @@ def make_table(words: int, classes: int) -> str:
             f"{PUBLISHED['transformer'][i]:.3f}",
         ]
         rows.append(cells)
-    return markdown.make_table(columns, rows, num_left=0)
+    return markdown_table.make_table(columns, rows, num_left=0)
 
 
 def main() -> int:

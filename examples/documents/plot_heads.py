@@ -10,12 +10,11 @@ from statistics import mean
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
+import markdown_table
 import table_and_figure
 from results import read_results
 
 from muse_plugin.analysis.training_log import read_run
-from muse_plugin.results import markdown
-from muse_plugin.results.deviation import format_mean
 from muse_plugin.results.figures import import_matplotlib, open_figure
 
 Curves = dict[str, dict[int, list[list[float]]]]
@@ -43,10 +42,13 @@ def collect(paths: list[Path]) -> Curves:
 def make_table(curves: Curves) -> str:
     """A Markdown table of the best epochs: a row per number of heads, a column per model."""
     rows = [
-        [str(heads), *(format_mean([max(run) for run in curve.get(heads, [])]) for curve in curves.values())]
+        [
+            str(heads),
+            *(markdown_table.format_mean([max(run) for run in curve.get(heads, [])]) for curve in curves.values()),
+        ]
         for heads in sorted({heads for curve in curves.values() for heads in curve})
     ]
-    return markdown.make_table(["heads", *curves], rows, num_left=0)
+    return markdown_table.make_table(["heads", *curves], rows, num_left=0)
 
 
 def draw(curves: Curves, path: Path) -> None:

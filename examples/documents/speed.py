@@ -14,6 +14,10 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
+
 NAMES = {
     "lama_encoder": "LAMA encoder, width 100",
     "lama_encoder_512": "LAMA encoder, width 512",
@@ -52,12 +56,10 @@ def time_batches(name: str, length: int, batch: int, repeats: int, device: str) 
 
 def make_table(epochs: dict[str, dict[int, float]]) -> str:
     """A Markdown table of seconds: a row per length, a column per encoder."""
-    from muse_plugin.results import markdown
-
     header = ["words", *(NAMES[name] for name in epochs)]
     lengths = next(iter(epochs.values()))
     rows = [[str(length), *(f"{epoch[length]:.1f}" for epoch in epochs.values())] for length in lengths]
-    return markdown.make_table(header, rows, num_left=0)
+    return markdown_table.make_table(header, rows, num_left=0)
 
 
 def draw(epochs: dict[str, dict[int, float]], documents: int, path: Path) -> None:

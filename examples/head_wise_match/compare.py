@@ -14,9 +14,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
+import markdown_table
 import results_table
-
-from muse_plugin.results import markdown
 
 SYSTEM = ("encoder", "match", "aggregation", "levels", "hierarchy")
 SHOWN = {"accuracy": "accuracy", "f1": "F1", "map": "MAP", "mrr": "MRR"}
@@ -134,7 +133,7 @@ def make_report(found: dict[System, list], published: dict[tuple[str, ...], floa
         times = [float(time) for time in seconds.values() if time is not None]
         cells.append(f"{mean(times):,.0f}" if times else "")
         lines.append(cells)
-    text = markdown.make_table(header, lines, len(SYSTEM) + 1)
+    text = markdown_table.make_table(header, lines, len(SYSTEM) + 1)
     text += f"\n\n{dataset}, in percent; ± is the deviation over seeds."
     if "paper" in header:
         text += " Paper: Wang et al., AAAI 2020, Table 4, BERT-large, a rate chosen from three, one run each."

@@ -9,12 +9,12 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
+import markdown_table
 import results_table
 import table_and_figure
 from compare import ENCODERS
 
-from muse_plugin.results import markdown
-from muse_plugin.results.deviation import format_mean, mean_and_deviation
+from muse_plugin.results.deviation import mean_and_deviation
 from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
 SYSTEMS = {("classic", "-"): "classic", ("element", "last"): "single-level", ("element", "all"): "multi-level"}
@@ -51,9 +51,9 @@ def make_table(curves: Curves) -> str:
     rows = []
     for encoder, systems in curves.items():
         for layers in sorted({layers for curve in systems.values() for layers in curve}):
-            cells = [format_mean(curve.get(layers, [])) for curve in systems.values()]
+            cells = [markdown_table.format_mean(curve.get(layers, [])) for curve in systems.values()]
             rows.append([encoder, str(layers), *cells])
-    return markdown.make_table(["encoder", "layers", *SYSTEMS.values()], rows)
+    return markdown_table.make_table(["encoder", "layers", *SYSTEMS.values()], rows)
 
 
 def draw(curves: Curves, path: Path) -> None:

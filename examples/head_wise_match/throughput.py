@@ -23,6 +23,10 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS_AT_ONCE = 1 << 24  # numbers that are made up at a time
 COLUMNS = ("measurement", "case", "width", "seconds", "per second", "peak MiB", "above the model MiB")
@@ -252,22 +256,18 @@ def measure(args, folder):
 
 
 def format_row(measurement, case, result):
-    from muse_plugin.results import markdown
-
     rate = result["count"] / result["seconds"]
     numbers = [f"{result['width']:,}", f"{result['seconds']:.2f}", f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}"]
     memory = [f"{result[name]:,.0f}" for name in ("peak_mib", "above_model_mib")]
-    return markdown.make_row([measurement, case, *numbers, *memory])
+    return markdown_table.make_row([measurement, case, *numbers, *memory])
 
 
 def main():
-    from muse_plugin.results import markdown
-
     args = parse_arguments()
     for path in (args.json, args.markdown):
         if path is not None and not path.absolute().parent.is_dir():
             raise SystemExit(f"results must be in a folder that exists, but got {path}; make the folder first.")
-    lines = [markdown.make_table(COLUMNS, [], num_left=2)]
+    lines = [markdown_table.make_table(COLUMNS, [], num_left=2)]
     print(lines[0], flush=True)
     results = []
     with tempfile.TemporaryDirectory(dir=args.work) as name:

@@ -13,8 +13,11 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from muse_plugin.results import markdown
-from muse_plugin.results.deviation import format_mean, mean_and_deviation
+sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
+
+import markdown_table
+
+from muse_plugin.results.deviation import mean_and_deviation
 from muse_plugin.results.figures import COLORS, MARKERS, check_format, open_figure
 
 MODELS = {
@@ -115,9 +118,9 @@ def make_table(results: Results) -> str:
         cells = [str(terms), *(f"{landmark.error(terms, results.length):.4f}" for landmark in LANDMARKS)]
         for points in results.models.values():
             values = next((point.errors for point in points if point.terms == terms), [])
-            cells.append(format_mean(values, 4))
+            cells.append(markdown_table.format_mean(values, 4))
         rows.append(cells)
-    return markdown.make_table(["K", *names], rows, num_left=0)
+    return markdown_table.make_table(["K", *names], rows, num_left=0)
 
 
 def judge(models: dict[str, list[Point]]) -> tuple[list[str], bool]:

@@ -17,10 +17,8 @@ from scipy import stats
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
+import markdown_table
 import results_table
-
-from muse_plugin.results import markdown
-from muse_plugin.results.deviation import format_mean
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = ("model", "seed", "parameters", "train_command", "test_set", "data_domain", "data_test")
@@ -146,7 +144,7 @@ def make_report(runs: list[Run], published: dict[str, dict[str, float]]) -> str:
     for domain in domains:
         cells = [domain + (" (held out)" if domain in held_out else "")]
         for model in models:
-            cells.append(format_mean(scores[model, domain]))
+            cells.append(markdown_table.format_mean(scores[model, domain]))
             if any(model in row for row in published.values()):
                 number = published.get(domain, {}).get(model)
                 cells.append("" if number is None else f"{number:.2f}")
@@ -161,7 +159,7 @@ def make_report(runs: list[Run], published: dict[str, dict[str, float]]) -> str:
                 cells.append(f"{mean(numbers):.2f}" if numbers else "")
         rows.append(cells)
 
-    text = markdown.make_table(header, rows) + "\n\n"
+    text = markdown_table.make_table(header, rows) + "\n\n"
     text += "Test accuracy in percent; ± is the deviation over seeds."
     if published:
         text += (

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
+import markdown_table
 import table_and_figure
 from results_table import read_records
 
-from muse_plugin.results import markdown
 from muse_plugin.results.figures import COLORS, MARKERS, open_figure
 
 
@@ -55,7 +55,7 @@ def make_table(curves: Curves) -> str:
     for (system, seed), points in curves.items():
         reached = next(point.minutes for point in points if point.bleu >= common)
         rows.append([system, seed, f"{points[-1].bleu:.1f}", f"{points[-1].minutes:.1f}", f"{reached:.1f}"])
-    return markdown.make_table(["system", "seed", "BLEU in the end", "minutes", f"minutes to {common:.1f}"], rows)
+    return markdown_table.make_table(["system", "seed", "BLEU in the end", "minutes", f"minutes to {common:.1f}"], rows)
 
 
 def draw(curves: Curves, path: Path) -> None:

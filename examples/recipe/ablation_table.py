@@ -12,9 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import markdown_table
 import results_table
-
-from muse_plugin.results import markdown
 
 ROWS = Path(__file__).with_name("rows.tsv")
 REFERENCE = "muse"
@@ -98,7 +97,7 @@ def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str)
             cells.append(results_table.format_values(values, "tokenized_bleu") + own + " *" * changed)
         seeds = ", ".join(sorted({result.seed for result in several}))
         lines.append([*cells, seeds])
-    text = markdown.make_table(header, lines, 3)
+    text = markdown_table.make_table(header, lines, 3)
     text += "\n\nTokenised BLEU, mean and deviation over seeds; in brackets the difference to MUSE.\n"
     if others:
         text += "\\* not the published setting: compare the differences only.\n"

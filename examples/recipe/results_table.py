@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple, TypeVar
 
-from muse_plugin.results import markdown
-from muse_plugin.results.deviation import format_mean
+import markdown_table
 
 T = TypeVar("T")
 
@@ -123,7 +122,7 @@ def format_scores(results: list[Result], score: str) -> str:
 
 def format_values(values: list[float], score: str) -> str:
     """Mean, and deviation where there are several; empty for none."""
-    return format_mean(values, DECIMALS.get(score, 2))
+    return markdown_table.format_mean(values, DECIMALS.get(score, 2))
 
 
 def make_table(results: list[Result]) -> str:
@@ -165,7 +164,7 @@ def make_table(results: list[Result]) -> str:
         commands.append(
             f"{title}, seed {seeds[0]}:\n\n```\n{shorten(members[0].record['settings'].get('train_command', ''))}\n```"
         )
-    tables = [markdown.make_table(header, lines, len(varying) + 1)]
+    tables = [markdown_table.make_table(header, lines, len(varying) + 1)]
     tables += filter(None, (make_length_table(rows, varying, test) for test in tests))
     return "\n\n".join([*tables, describe_conditions(results), *commands]) + "\n"
 
@@ -219,7 +218,7 @@ def make_length_table(rows: dict[tuple, list[Result]], varying: list[str], test:
             cells = [settings.get(key, "") for key in varying] + [seeds]
             cells += [format_values(row, every[0]["score"]) if None not in row else "" for row in values]
             lines.append(cells)
-    return markdown.make_table(header, lines, len(varying) + 1)
+    return markdown_table.make_table(header, lines, len(varying) + 1)
 
 
 def shorten(command: str) -> str:

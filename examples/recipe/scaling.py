@@ -20,7 +20,7 @@ import argparse
 import math
 from typing import NamedTuple, Optional
 
-from muse_plugin.results import markdown
+import markdown_table
 
 SECONDS_A_DAY = 86_400
 LOG_TOKENS_PER_SECOND = 80_000 * 1280 * 76 * 8 / 773_000 / 8
@@ -122,7 +122,7 @@ def format_table(args: argparse.Namespace) -> str:
     share = args.tokens_per_second / args.loader
     size = 2 * 2 * args.tokens_per_update / 1e6  # source and target, two bytes a token
     return (
-        f"{markdown.make_table(columns.split(', '), rows, num_left=0)}\n\n"
+        f"{markdown_table.make_table(columns.split(', '), rows, num_left=0)}\n\n"
         f"Data: {size:.1f} MB are read for an update, whatever the number of GPUs; each process needs {share:.1%} of a "
         "core to make its batches."
     )

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.results.markdown import make_table
 from muse_plugin.results.run_record import format_gpu
 
 LIST = "steps.json"
@@ -100,12 +99,15 @@ def read_steps(folder: Path) -> list[Step]:
 
 def format_steps(steps: list[Step]) -> str:
     """The section of BENCHMARKS.md."""
-    header = ["step", "state", "seconds", "result", "device, driver, clocks, torch, Triton, commit"]
-    rows = [
-        [step.name, step.state, f"{step.seconds:.0f}" if step.seconds else "", step.result, _describe(step.run)]
-        for step in steps
+    lines = ["## The GPU run, step by step", ""]
+    lines += [
+        "| step | state | seconds | result | device, driver, clocks, torch, Triton, commit |",
+        "|---|---|--:|---|---|",
     ]
-    lines = ["## The GPU run, step by step", "", make_table(header, rows, num_left=5)]
+    for step in steps:
+        seconds = f"{step.seconds:.0f}" if step.seconds else ""
+        cells = [step.name, step.state, seconds, step.result, _describe(step.run)]
+        lines.append("| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |")
     for step in steps:
         if step.table:
             lines += ["", f"`{step.command}`:", "", *step.table]

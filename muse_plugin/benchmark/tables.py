@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from muse_plugin.benchmark.measurement import Measurement, Spread
-from muse_plugin.results.markdown import make_row, make_table
 
 # A contestant of such a name does nothing but move the bytes: the others' share is that of the memory's speed.
 FLOOR = "floor"
@@ -45,7 +44,10 @@ def format_table(measurements: Sequence[Measurement], has_header: bool = True, h
         cells += [f"{100 * one.ratio(name, floor).median:.0f} %" for name in shared]
         cells += [f"{one.work['tokens'] / one.spread(name).median:,.0f}" for name in rated]
         rows.append(cells)
-    return make_table(rows[0], rows[1:], num_left=0) if has_header else "\n".join(map(make_row, rows))
+    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
+    if has_header:
+        lines.insert(1, "|" + "--:|" * len(rows[0]))
+    return "\n".join(lines)
 
 
 def format_value(spread: Spread, unit: str) -> str:

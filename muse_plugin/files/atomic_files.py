@@ -32,8 +32,8 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
         IsADirectoryError: if ``path`` is a folder.
     """
     path = Path(path)
-    stream = find_stream(path)
-    if stream is not None or (path.exists() and not path.is_file()):
+    if not can_be_replaced(path):
+        stream = _find_stream(path)
         with path.open("wb") if stream is None else os.fdopen(os.dup(stream), "wb") as file:
             yield file
         return
@@ -56,11 +56,17 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
-def find_stream(path: Path) -> Optional[int]:
-    """The number of the open stream that a path such as ``/dev/stdout`` or ``/dev/fd/3`` stands for, or None.
+def can_be_replaced(path: Path) -> bool:
+    """Whether there is an ordinary file, or none yet.
 
-    Such a path may lead to an ordinary file, into which a shell has redirected the stream; it must not be replaced.
+    An open stream, such as ``/dev/stdout``, is none, even if it leads to an ordinary file, into which a shell has
+    redirected it.
     """
+    return _find_stream(path) is None and (path.is_file() or not path.exists())
+
+
+def _find_stream(path: Path) -> Optional[int]:
+    """The number of the open stream that a path such as ``/dev/stdout`` or ``/dev/fd/3`` stands for, or None."""
     match = re.fullmatch(r"(?:/dev|/proc/self)/fd/([0-9]+)", str(path))
     return int(match[1]) if match and path.exists() else _STREAMS.get(str(path))
 

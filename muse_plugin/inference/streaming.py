@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Generic, NamedTuple, Optional, TypeVar
 
 from tqdm import tqdm
 
-from muse_plugin.files.atomic_files import find_stream
+from muse_plugin.files.atomic_files import can_be_replaced
 from muse_plugin.files.lines import iterate_stream, open_input, open_output
 from muse_plugin.inference.resumable_output import PartialOutput
 from muse_plugin_command.flag_checks import check_apart, check_streams
@@ -127,8 +127,7 @@ def resume(
         FileExistsError: if what a stopped program left was made from something else.
         ValueError: if another program is writing the same file, or what a stopped program left is damaged.
     """
-    can_keep = source is not None and source.is_file() and target is not None and find_stream(target) is None
-    if not can_keep or (target.exists() and not target.is_file()):
+    if source is None or not source.is_file() or target is None or not can_be_replaced(target):
         with _stream(source, target, buffer_size) as run:
             yield run
         return

@@ -12,8 +12,7 @@ from pathlib import Path
 from fairseq.data import Dictionary
 
 from muse_plugin.files.lines import clean_line
-from muse_plugin.text import SPECIAL_SYMBOLS
-from muse_plugin.text.dictionary_fit import FILLER
+from muse_plugin.text import FILLER, SPECIAL_SYMBOLS
 
 _SHOWN = 40  # characters of a label in messages
 _HEADERS = frozenset("label labels gold_label class category sentiment target tag".split())

@@ -5,17 +5,15 @@ make. Subwords of other text fail in both: as many merges, learned on other sent
 seven. Failing in one alone has harmless reasons too: a dictionary without rare tokens, or of more languages.
 """
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from muse_plugin.text import SPECIAL_SYMBOLS
+from muse_plugin.text import FILLER, SPECIAL_SYMBOLS
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.tokenizer import Tokenizer
 
 _FOREIGN = 0.1  # shares from which subwords are those of other text
 _MANY_MISSING = 0.25  # up to this share, what is missing is rare or only a part of longer pieces
-FILLER = re.compile(r"madeupword[0-9]{4}")  # fairseq's rows that stand for no word
 
 
 def check_dictionaries(pipeline: TextPipeline, source: Iterable[str], target: Iterable[str], folder: Path) -> list[str]:

@@ -92,7 +92,7 @@ class Texts:
         size = int(self.read[index])
         tokens = self.tokens[index][:size].long()
         if self.dropped is not None:
-            tokens = drop_word(tokens, self.dropped)
+            tokens = tokens[find_kept(tokens, self.dropped)]
         if self.characters is None:
             return Sentence(tokens)
         row = self.characters[index].long()
@@ -105,10 +105,10 @@ class Texts:
         return Sentence(tokens, words[:size])
 
 
-def drop_word(tokens: Tensor, dropped: int) -> Tensor:
-    """Leaves a word out of a text, shape (T,); one of it stays where the text has no other."""
-    kept = tokens[tokens != dropped]
-    return kept if len(kept) else tokens[:1]
+def find_kept(tokens: Tensor, dropped: int) -> Tensor:
+    """The places of a text, shape (T,), whose words are read; one of the dropped ones stays where there is no other."""
+    kept = (tokens != dropped).nonzero()[:, 0]
+    return kept if len(kept) else torch.arange(len(tokens))[:1]
 
 
 def load_column(folder: Path, split: str, dictionary: Dictionary) -> Any:

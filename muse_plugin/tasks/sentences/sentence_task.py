@@ -16,12 +16,13 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import FairseqTask
 from omegaconf import MISSING, DictConfig, open_dict
+from torch import Tensor
 
 from muse_plugin.contracts.flag import flag
 from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
-from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts
+from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts, find_kept
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
-from muse_plugin.text.dictionary_fit import FILLER
+from muse_plugin.text import FILLER
 from muse_plugin.text.lowered_words import LoweredWord, find_character, written_form
 from muse_plugin.text.text_settings import find_sentence_settings, load_text_settings
 
@@ -198,13 +199,18 @@ class SentenceTask(FairseqTask):
 
     def list_read_words(self, words: Sequence[str]) -> list[str]:
         """The words of a sentence that ``encode`` keeps."""
-        kept = [word for word in words if self.dictionary.index(word) != self.dropped]
-        return kept or list(words[:1])
+        if self.dropped is None:
+            return list(words)
+        return [words[place] for place in find_kept(self._index(words), self.dropped)]
+
+    def _index(self, words: Sequence[str]) -> Tensor:
+        return torch.tensor([self.dictionary.index(word) for word in words], dtype=torch.int64)
 
     def encode(self, words: Sequence[str]) -> Sentence:
         """Ids of words but those that are dropped, and of their characters where the data have characters."""
-        words = self.list_read_words(words)
-        tokens = torch.tensor([self.dictionary.index(word) for word in words], dtype=torch.int64)
+        tokens = self._index(words)
+        if self.dropped is not None:
+            tokens = tokens[find_kept(tokens, self.dropped)]
         characters = self.character_dictionary
         if characters is None:
             return Sentence(tokens)

@@ -100,7 +100,6 @@ def test_words_are_shaded_by_what_the_sentences_vector_has_of_them(make_model, a
         assert_close(explanation.attention[side].sum(-1), torch.ones(len(layers), 4), atol=1e-5)
 
 
-@torch.no_grad()
 def test_words_that_the_model_drops_are_not_drawn(make_model, tmp_path):
     model = make_model("--unknown-words", "drop", arch="head_wise_match_muse")
     (tmp_path / "pairs.tsv").write_text("the qqq a\tzzz yyy\n")
@@ -112,6 +111,7 @@ def test_words_that_the_model_drops_are_not_drawn(make_model, tmp_path):
     assert {len(row) for level in numbers["attention"][0] for row in level} == {len(first)}
 
 
+@torch.no_grad()
 def test_a_translation_models_heads_see_the_end_of_the_sentence_too(shop, tmp_path):
     dictionary = Dictionary.load(str(shop.three / "data" / "input0" / "dict.txt"))
     sizes = {"encoder_embed_dim": 8, "encoder_ffn_embed_dim": 8, "encoder_layers": 2, "encoder_attention_heads": 4}

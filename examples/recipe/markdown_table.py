@@ -1,6 +1,10 @@
-"""Writes results as a Markdown table."""
+"""Writes results as a Markdown table, values over seeds as mean and deviation.
+
+Nothing of the package is imported: a table of stored results should not wait for torch and fairseq.
+"""
 
 from collections.abc import Iterable, Sequence
+from statistics import mean, stdev
 
 
 def make_table(header: Sequence[str], rows: Iterable[Sequence[str]], num_left: int = 1) -> str:
@@ -21,3 +25,10 @@ def make_table(header: Sequence[str], rows: Iterable[Sequence[str]], num_left: i
 def make_row(cells: Iterable[str]) -> str:
     """Writes a line of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
+
+
+def format_mean(values: Sequence[float], decimals: int = 2) -> str:
+    """Writes the mean, and the deviation where there are several values; nothing for none."""
+    if not values:
+        return ""
+    return f"{mean(values):.{decimals}f}" + (f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else "")
