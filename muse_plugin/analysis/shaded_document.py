@@ -2,6 +2,7 @@
 
 import importlib
 import math
+import unicodedata
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple, Optional
 from torch import Tensor
 
 from muse_plugin.analysis.result import Result, group, make_results_by_model
-from muse_plugin.results.figures import open_figure
+from muse_plugin.results.figures import list_families, open_figure
 
 _MOST_WORDS = 400  # of the picture
 _COLUMNS = 3
@@ -99,13 +100,21 @@ def arrange(words: Sequence[str], width: int = _CHARACTERS) -> list[Place]:
     places: list[Place] = []
     line, column = 0, 0
     for word in words:
-        word = word if len(word) <= width else word[: width - 1] + "…"
-        size = len(word)
+        if measure_width(word) > width:
+            while measure_width(word) >= width:
+                word = word[:-1]
+            word += "…"
+        size = measure_width(word)
         if column > 0 and column + size > width:
             line, column = line + 1, 0
         places.append(Place(line, column, word))
         column += size + 1
     return places
+
+
+def measure_width(text: str) -> int:
+    """Columns of a text: two for the characters of East Asian writing that are two wide, one for others."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def draw(rows: Sequence[ShadedRow], path: Path) -> None:
@@ -117,7 +126,7 @@ def draw(rows: Sequence[ShadedRow], path: Path) -> None:
     places = arrange([row.word for row in heads[0]])
     columns = min(_COLUMNS, len(blocks))
     lines = math.ceil(len(blocks) / columns)
-    width = max(place.column + len(place.text) + 1 for place in places) * _LETTER
+    width = max(place.column + measure_width(place.text) + 1 for place in places) * _LETTER
     height = (places[-1].line + 1) * _LINE
     total = columns * (width + _GAP) + _BAR, max(lines * (height + _TITLE + _BELOW), 1.5)
     with open_figure(path, *total, "--output") as figure:
@@ -148,23 +157,26 @@ def _make_scale(lowest: float, highest: float) -> Any:
 def _write(axes: Any, places: Sequence[Place], shades: Sequence[tuple[float, ...]]) -> None:
     boxes = []
     for line, column, text in places:
-        left, right = column * _LETTER, (column + len(text) + 0.6) * _LETTER
+        left, right = column * _LETTER, (column + measure_width(text) + 0.6) * _LETTER
         top, bottom = line * _LINE, line * _LINE + _SHADED
         boxes.append([(left, top), (right, top), (right, bottom), (left, bottom)])
     collections = importlib.import_module("matplotlib.collections")
     axes.add_collection(collections.PolyCollection(boxes, facecolors=shades, edgecolors="none"))
+    families = list_families(_FONT)
     for color, line in product(("black", "white"), range(places[-1].line + 1)):
         words = [p for p, shade in zip(places, shades, strict=True) if p.line == line and _ink(shade) == color]
-        axes.text(
-            0.3 * _LETTER,
-            line * _LINE + _SHADED / 2,
-            fill_line(words),
-            family=_FONT,
-            fontsize=_POINTS,
-            va="center_baseline",
-            color=color,
-            parse_math=False,
-        )
+        wide = any(measure_width(word.text) != len(word.text) for word in words)
+        for run in [[word] for word in words] if wide else [words]:  # a wide character is not exactly two letters wide
+            axes.text(
+                0.3 * _LETTER,
+                line * _LINE + _SHADED / 2,
+                fill_line(run),
+                family=families,
+                fontsize=_POINTS,
+                va="center_baseline",
+                color=color,
+                parse_math=False,
+            )
 
 
 def _ink(shade: tuple[float, ...]) -> str:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -421,6 +422,19 @@ def test_words_are_put_in_lines():
         Place(0, 0, "aa"), Place(0, 3, "bbb"), Place(1, 0, "c"), Place(2, 0, "ddddd…"), Place(3, 0, "e")
     ]  # fmt: skip
     assert shaded_document.fill_line([Place(0, 3, "bbb"), Place(0, 8, "c")]) == "   bbb  c"
+
+
+def test_wide_characters_take_two_columns(tmp_path, drawn):
+    assert shaded_document.arrange(["中文", "a", "日本語", "日本語テ"], 6) == [
+        Place(0, 0, "中文"), Place(0, 5, "a"), Place(1, 0, "日本語"), Place(2, 0, "日本…")
+    ]  # fmt: skip
+    rows = shaded_document.read_document("M", torch.full((1, 3), 0.3), ["中文", "a", "b"], 0)
+    shaded_document.make_results(rows)[0].draw(tmp_path / "a.png")
+    patches = [path.get_extents() for path in drawn[0].axes[0].collections[0].get_paths()]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(patches))
+    # Word by word: glyphs of another font would move what follows them in one text.
+    texts = [text.get_text().split() for text in drawn[0].axes[0].texts]
+    assert sorted(words for words in texts if words) == [["a"], ["b"], ["中文"]]
 
 
 def test_words_that_do_not_fit_the_weights_are_refused():
