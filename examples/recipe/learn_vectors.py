@@ -20,7 +20,7 @@ import torch
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.preparation.corpus_formats import parse_format
 from muse_plugin.preparation.labelled_sentences import SentenceReader
-from muse_plugin.preparation.word2vec import hash_word, silence_gensim
+from muse_plugin.preparation.word2vec import hash_word, iterate_pieces, silence_gensim
 from muse_plugin.pretrained.word_vectors import measure_likeness, warn_of_likeness, write_word_vectors
 from muse_plugin.text.text_settings import load_text_settings
 from muse_plugin.text.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ def learn(args: argparse.Namespace) -> None:
         FileNotFoundError: if the files of the data are gone.
         ValueError: if no word is frequent enough.
     """
-    texts = [words for folder in args.data for words in read_texts(folder, "train")]
+    texts = [words for folder in args.data for words in iterate_pieces(read_texts(folder, "train"))]
     wanted = dict.fromkeys(word for words in texts for word in words)
     for folder in args.data:
         for split in [name for name in load_text_settings(folder)[1].splits if name != "train"]:

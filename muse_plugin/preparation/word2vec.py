@@ -109,16 +109,21 @@ def train_word_vectors(
 
 
 class _Texts:
-    """Texts that can be read again, in pieces that gensim reads whole."""
+    """Texts that can be read again, see ``iterate_pieces``."""
 
     def __init__(self, iterate_texts: Callable[[], Iterable[list[str]]]) -> None:
         self._iterate_texts = iterate_texts
 
     def __iter__(self) -> Iterator[list[str]]:
-        for text in self._iterate_texts():
-            words = [word for word in text if word != _UNKNOWN]
-            for start in range(0, len(words), LONGEST_TEXT):
-                yield words[start : start + LONGEST_TEXT]
+        return iterate_pieces(self._iterate_texts())
+
+
+def iterate_pieces(texts: Iterable[list[str]]) -> Iterator[list[str]]:
+    """The words of texts but for ``<unk>``, in pieces that gensim reads whole."""
+    for text in texts:
+        words = [word for word in text if word != _UNKNOWN]
+        for start in range(0, len(words), LONGEST_TEXT):
+            yield words[start : start + LONGEST_TEXT]
 
 
 @contextlib.contextmanager

@@ -58,6 +58,19 @@ def test_words_of_the_test_set_have_vectors_by_their_spelling(program, data, tmp
     assert path.read_bytes() == content  # the same texts, settings and seed
 
 
+def test_long_texts_are_learned_from_to_their_end(program, tmp_path, monkeypatch, capsys):
+    """gensim drops what a text has beyond 10,000 words."""
+    pytest.importorskip("gensim", reason="needs gensim")
+    (tmp_path / "train.txt").write_text("f\t" + "a " * 10_000 + "b b\nm\tc c\n")
+    files = ("--train", tmp_path / "train.txt", "--output", tmp_path / "bin")
+    assert prepare_text.run(parse_flags("prepare-text", *files)) == 0
+    given = []
+    monkeypatch.setattr(program, "train", lambda texts, settings: given.extend(texts) or sys.exit())
+    with pytest.raises(SystemExit):
+        program.main([str(tmp_path / "bin"), "--output", str(tmp_path / "v.txt")])
+    assert given == [["a"] * 10_000, ["b", "b"], ["c", "c"]]
+
+
 def test_without_subwords_only_words_that_were_learned_have_vectors(program, data, tmp_path, capsys):
     pytest.importorskip("gensim", reason="needs gensim")
     assert program.main([str(data), "--output", str(tmp_path / "v.txt"), "--kind", "word2vec", "--dim", "4"]) == 0
