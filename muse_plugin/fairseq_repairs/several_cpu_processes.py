@@ -5,6 +5,7 @@ machine with a GPU nothing here is applied.
 """
 
 import functools
+import gc
 import inspect
 import os
 import random
@@ -55,10 +56,24 @@ def find_each_other(cfg: Any) -> None:
     cfg.device_id = 0
 
 
+def _train(number: int, main: Callable[..., None], cfg: Any, kwargs: dict[str, Any]) -> None:
+    """The work of one process, after which it leaves the others.
+
+    fairseq only exits. If a thread of gloo is then about to release a tensor, which takes Python's lock, and Python is
+    gone, the process is aborted with all its work done. A group's threads end with the last reference to it.
+    """
+    import torch._dynamo  # PyTorch does for the model; if a group is there by then, the import keeps it for good
+
+    distributed_utils.distributed_main(number, main, cfg, kwargs)
+    vars(distributed_utils.get_global_group).pop("_global_group", None)
+    gc.collect()  # the trainer, which is its own reference, keeps a group as well
+    torch.distributed.destroy_process_group()
+
+
 def _run_all(main: Callable[..., None], cfg: Any, kwargs: dict[str, Any]) -> None:
     """Starts the processes and waits for them; when one fails, the others are ended."""
     processes = spawn(
-        fn=distributed_utils.distributed_main,
+        fn=_train,
         args=(main, cfg, kwargs),
         nprocs=cfg.distributed_training.distributed_world_size,
         join=False,
@@ -100,8 +115,11 @@ def _replace_call_main() -> None:
                 "keeps all weights in CUDA memory; leave the flag out."
             )
         find_each_other(training)
-        if training.distributed_init_method is None or training.distributed_no_spawn:
+        if training.distributed_init_method is None:
             original(cfg, main, **kwargs)
+            return
+        if training.distributed_no_spawn:
+            _train(training.device_id, main, cfg, kwargs)
             return
         kwargs["start_rank"] = training.distributed_rank
         training.distributed_rank = None  # each process adds its number to the first

@@ -222,6 +222,20 @@ def test_muse_trains_under_pytorchs_fsdp_with_the_same_losses(results):
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2]
 
 
+# A training whose processes say at their end which of gloo's threads are left.
+TRAIN = """
+import atexit, os
+from pathlib import Path
+from fairseq_cli.train import cli_main
+
+def threads():
+    return [Path("/proc/self/task", thread, "comm").read_text().strip() for thread in os.listdir("/proc/self/task")]
+
+atexit.register(lambda: print("left at the end:", [name for name in threads() if "gloo" in name]))
+cli_main()
+"""
+
+
 def numbers_of(log):
     """What training and validation printed, by number of updates."""
     return {int(n): float(loss) for loss, n in re.findall(r"train_inner .* loss=([\d.]+),.* num_updates=(\d+),", log)}
@@ -229,8 +243,11 @@ def numbers_of(log):
 
 def test_torchrun_and_fairseqs_own_start_train_and_resume_as_one_process(folders, results, tmp_path):
     words = command("muse", folders, "--save-dir", tmp_path)
-    done = run_python(*TORCHRUN, "-m", "fairseq_cli.train", *words, "--max-update", 4, folder=tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN)
+    done = run_python(*TORCHRUN, tmp_path / "train.py", *words, "--max-update", 4, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    # A thread that outlives Python may abort its process, whose training is over.
+    assert done.stdout.count("left at the end: []") == 2, done.stdout
     more = run_python(
         *("-m", "fairseq_cli.train", *words, "--distributed-world-size", 2, "--max-epoch", 2), folder=tmp_path
     )
