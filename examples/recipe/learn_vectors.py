@@ -20,13 +20,14 @@ import torch
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.preparation.corpus_formats import parse_format
 from muse_plugin.preparation.labelled_sentences import SentenceReader
-from muse_plugin.preparation.word2vec import hash_word, iterate_pieces, silence_gensim
+from muse_plugin.preparation.word2vec import iterate_pieces, train_word_vectors
 from muse_plugin.pretrained.word_vectors import measure_likeness, warn_of_likeness, write_word_vectors
 from muse_plugin.text.text_settings import load_text_settings
 from muse_plugin.text.tokenizer import Tokenizer
 
 DEVIATION = 0.3  # of the numbers, about that of GloVe
 BUCKETS = 200_000  # of n-grams; gensim's 2,000,000 take 2.4 GB at width 300
+OPTIONS = {"algorithm": "skip-gram", "negative": 10}  # CBOW learns less from so little text
 
 
 def main(words: Optional[list[str]] = None) -> int:
@@ -74,8 +75,9 @@ def learn(args: argparse.Namespace) -> None:
             print(f"{args.output}: done before")
             warn_of_likeness(earlier["cosine"], str(args.output))
             return
-    model = train(texts, settings)
-    known = [word for word in wanted if settings["kind"] == "fasttext" or word in model.wv]
+    options = {**OPTIONS, **{name: settings[name] for name in ("epochs", "window", "min_count", "sample", "seed")}}
+    model = train_word_vectors(lambda: texts, args.dim, options, buckets=BUCKETS if args.kind == "fasttext" else 0)
+    known = [word for word in wanted if args.kind == "fasttext" or word in model.wv]
     table = torch.stack([torch.from_numpy(model.wv[word].copy()) for word in known])
     before = measure_likeness(table)
     table = centre(table)
@@ -111,29 +113,6 @@ def read_texts(folder: Path, split: str) -> Iterator[list[str]]:
     )  # fmt: skip
     for sentence in reader.read(path, f"--{split}"):
         yield from sentence.sides
-
-
-def train(texts: list[list[str]], settings: dict[str, Any]) -> Any:
-    """Trains gensim's model, skip-gram: CBOW learns less from so little text."""
-    try:
-        from gensim.models import FastText, Word2Vec
-    except ImportError as error:
-        raise ImportError("vectors.sh needs the package gensim, which is missing; run 'pip install gensim'.") from error
-    options = {
-        **{"vector_size": settings["dim"], "sg": 1, "negative": 10, "workers": 1, "hashfxn": hash_word},
-        **{name: settings[name] for name in ("epochs", "window", "min_count", "sample", "seed")},
-    }
-    subwords = {"bucket": BUCKETS} if settings["kind"] == "fasttext" else {}
-    with silence_gensim():
-        model = (FastText if subwords else Word2Vec)(**options, **subwords)
-        model.build_vocab(texts)
-        if len(model.wv) == 0:
-            raise ValueError(
-                f"vectors are learned from words that occur at least --min-count {settings['min_count']} times, but "
-                f"the {model.corpus_total_words} words of the texts have none; give more data or lower it."
-            )
-        model.train(texts, total_examples=model.corpus_count, epochs=settings["epochs"])
-    return model
 
 
 def centre(table: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
+import torch
 from fairseq.data import Dictionary
 from torch import Tensor
 
@@ -240,10 +241,10 @@ class Preparation:
                     yield self.tokenizer.split(line)
 
         settings = choose_settings(self.args)
-        learned = train_word_vectors(iterate_texts, self.args.word2vec, settings)
-        count, running, epochs = len(learned.words), learned.running, settings["epochs"]
+        model = train_word_vectors(iterate_texts, self.args.word2vec, settings)
+        count, running, epochs = len(model.wv), model.corpus_total_words, settings["epochs"]
         self.report.append(f"word2vec: {count:,} words, learned from {running:,} words in {epochs} epochs")
-        return _Vectors({word: row for row, word in enumerate(learned.words)}, learned.vectors)
+        return _Vectors(model.wv.key_to_index, torch.from_numpy(model.wv.vectors.copy()))
 
     def _write_vectors(self, dictionary: Dictionary, splits: list[SplitFiles], vectors: "_Vectors") -> None:
         vocabulary = list_words(dictionary)

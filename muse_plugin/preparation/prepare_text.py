@@ -20,7 +20,7 @@ from muse_plugin.preparation.output_folder import check_output
 from muse_plugin.preparation.preparation import Preparation, list_files
 from muse_plugin.preparation.split_files import check_validation
 from muse_plugin.preparation.vocabulary import load_dictionary
-from muse_plugin.preparation.word2vec import choose_settings, import_word2vec
+from muse_plugin.preparation.word2vec import choose_settings, import_gensim
 from muse_plugin.text.data_record import DataRecord
 from muse_plugin.text.subword_file import read_subword_file
 from muse_plugin.text.text_settings import TextSettings, load_text_settings, make_sentence_settings
@@ -153,7 +153,7 @@ def _check_word2vec(args: argparse.Namespace) -> None:
             "drop one."
         )
     choose_settings(args)
-    import_word2vec()
+    import_gensim()
     for path in args.word2vec_text or ():
         check_file(path, "--word2vec-text")
         check_read_twice(path, "--word2vec-text")

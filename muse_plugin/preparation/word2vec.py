@@ -1,4 +1,4 @@
-"""Word vectors that are learned from the data's own text: word2vec (Mikolov et al. 2013, arXiv:1310.4546) by gensim.
+"""Word vectors learned from the data's own text by gensim: word2vec (Mikolov et al. 2013, arXiv:1310.4546), fastText.
 
 The same text and seed give the same numbers: gensim gets one worker and a hash that does not depend on Python's.
 """
@@ -8,29 +8,12 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from muse_plugin_command.flags.prepare_text import LONGEST_TEXT, SETTINGS, flag_of
 
 _WIDEST = 10_000
 _UNKNOWN = "<unk>"
-
-
-class LearnedVectors(NamedTuple):
-    """What was learned.
-
-    Attributes:
-        words: with a vector, the most frequent first.
-        vectors: float32, shape (words, DIM).
-        running: words of the texts, each as often as it occurs.
-    """
-
-    words: list[str]
-    vectors: Tensor
-    running: int
 
 
 def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -55,57 +38,57 @@ def choose_settings(args: argparse.Namespace) -> dict[str, Any]:
     return settings
 
 
-def import_word2vec() -> Any:
-    """Imports gensim's word2vec.
+def import_gensim() -> Any:
+    """Imports gensim's models.
 
     Raises:
-        ImportError: if it is missing.
+        ImportError: if gensim is missing.
     """
     try:
-        from gensim.models import Word2Vec
+        import gensim.models
     except ImportError as error:
-        raise ImportError("--word2vec needs the package gensim, which is missing; run 'pip install gensim'.") from error
-    return Word2Vec
+        raise ImportError(
+            "learning word vectors needs the package gensim, which is missing; run 'pip install gensim'."
+        ) from error
+    return gensim.models
 
 
 def train_word_vectors(
-    iterate_texts: Callable[[], Iterable[list[str]]], width: int, settings: dict[str, Any]
-) -> LearnedVectors:
+    iterate_texts: Callable[[], Iterable[list[str]]], width: int, settings: dict[str, Any], buckets: int = 0
+) -> Any:
     """Learns vectors.
 
     Args:
         iterate_texts: gives the words of each text, from the start at every call; ``<unk>`` in them is left out.
         width: DIM, numbers in a vector.
         settings: a value for each key of ``SETTINGS``.
+        buckets: rows for the n-grams of words (fastText, Bojanowski et al. 2017, arXiv:1607.04606); 0 for words alone.
+
+    Returns:
+        gensim's model: words with a vector are ``wv.index_to_key``, the most frequent first, their vectors
+        ``wv.vectors``, float32, shape (words, DIM); ``corpus_total_words`` of the texts were read.
 
     Raises:
         ImportError: if gensim is missing.
         ValueError: if no word is frequent enough.
     """
-    word2vec, texts = import_word2vec(), _Texts(iterate_texts)
-    with silence_gensim():
-        model = word2vec(
-            vector_size=width,
-            sg=int(settings["algorithm"] == "skip-gram"),
-            negative=settings["negative"],
-            sample=settings["sample"],
-            min_count=settings["min_count"],
-            window=settings["window"],
-            epochs=settings["epochs"],
-            seed=settings["seed"],
-            workers=1,
-            hashfxn=hash_word,
-        )
+    models, texts = import_gensim(), _Texts(iterate_texts)
+    options = {name: value for name, value in settings.items() if name != "algorithm"}
+    options |= {"sg": int(settings["algorithm"] == "skip-gram"), "workers": 1, "hashfxn": hash_word}
+    with _silence_gensim():
+        if buckets > 0:
+            model = models.FastText(vector_size=width, bucket=buckets, **options)
+        else:
+            model = models.Word2Vec(vector_size=width, **options)
         model.build_vocab(texts)
-    if len(model.wv) == 0:
-        raise ValueError(
-            f"--word2vec needs words that occur at least --word2vec-min-count {settings['min_count']} times, but the "
-            f"{model.corpus_total_words} words of the training text have none; lower the flag or give --word2vec-text."
-        )
-    running = int(model.corpus_total_words)
-    with silence_gensim():
+        if len(model.wv) == 0:
+            raise ValueError(
+                f"vectors are learned for words that occur at least {settings['min_count']} times, but the "
+                f"{model.corpus_total_words} words of the text have none; lower --word2vec-min-count (of the recipes' "
+                "vectors.sh: MIN_COUNT) or give more text, such as --word2vec-text."
+            )
         model.train(texts, total_examples=model.corpus_count, epochs=model.epochs)
-    return LearnedVectors(list(model.wv.index_to_key), torch.from_numpy(model.wv.vectors.copy()), running)
+    return model
 
 
 class _Texts:
@@ -127,7 +110,7 @@ def iterate_pieces(texts: Iterable[list[str]]) -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def silence_gensim() -> Iterator[None]:
+def _silence_gensim() -> Iterator[None]:
     """Keeps gensim from logging what our report says."""
     logger = logging.getLogger("gensim")
     level = logger.level

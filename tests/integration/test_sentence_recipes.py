@@ -11,7 +11,7 @@ import torch
 from fairseq.data import Dictionary
 from support.bert_folders import make_bert
 from support.helpers import REPOSITORY
-from support.recipes import EXAMPLES, run_trial, run_trials
+from support.recipes import EXAMPLES, run_recipe, run_trial, run_trials
 from support.translation_models import save_translation_model
 
 from muse_plugin.matching.pair_model import PairModel
@@ -67,15 +67,17 @@ def test_mtl16_holds_out_where_there_is_no_test_file(tmp_path):
         assert again.stdout.count("done before") == {"train": 1, "evaluate": 2}[script]
 
 
-def test_mtl16_learns_word_vectors_from_all_domains(tmp_path):
+def test_mtl16_takes_word_vectors_learned_from_several_domains(tmp_path):
     pytest.importorskip("gensim", reason="needs gensim")
     raw = link(tmp_path / "raw", "mtl16/MR.task.train.gz", "mtl16/MR.task.test.gz", "mtl16/books.task.train.gz")
     work = tmp_path / "work"
-    run_trials("mtl16", raw, work, ("prepare", "vectors"), DOMAIN="MR books", DIM="6", VECTOR_EPOCHS="1")
-    texts = [(work / name / "data" / "text" / "train.txt").read_text(encoding="utf-8") for name in ("MR", "books")]
-    assert (work / "vectors" / "text.txt").read_text(encoding="utf-8") == "".join(texts)
-    learned = work / "vectors" / "bin" / "word_vectors.txt"
-    assert len(learned.read_text(encoding="utf-8").split("\n", 1)[0].split()) == 1 + 6
+    run_trials("mtl16", raw, work, ("prepare",), DOMAIN="MR books")
+    data = [str(work / domain / "data" / "bin") for domain in ("MR", "books")]
+    done = run_recipe("recipe", "vectors", *data, WORK_DIR=str(tmp_path), DIM="6", VECTOR_EPOCHS="1", MIN_COUNT="1")
+    learned = tmp_path / "fasttext6.txt"
+    assert f"vectors: ready: export WORD_VECTORS={learned}" in done.stdout, done.stderr
+    lines = learned.read_text(encoding="utf-8").splitlines()
+    assert {len(line.split(" ")) for line in lines} == {1 + 6}
     settings = {"DOMAIN": "MR", "MODEL": "sentence_average", "WORD_VECTORS": str(learned), "FREEZE_VECTORS": "1"}
     run_trials("mtl16", raw, work, **settings)
     result = read_result(work / "MR" / "sentence_average-frozen-vectors-seed1" / "results" / "MR.json", "accuracy")

@@ -42,13 +42,14 @@ def read(folder):
 
 @pytest.mark.parametrize("algorithm", ["cbow", "skip-gram"])
 def test_words_that_meet_are_more_alike_than_those_that_do_not(algorithm):
-    learned = train_word_vectors(make_texts, 8, {**SETTINGS, "epochs": 60, "algorithm": algorithm})
-    assert sorted(learned.words) == sorted(FRUIT + METAL)
-    assert (learned.vectors.shape, learned.vectors.dtype) == ((10, 8), torch.float32)
-    assert learned.running == 480
-    centred = learned.vectors - learned.vectors.mean(dim=0)  # what all words have in common says nothing
+    model = train_word_vectors(make_texts, 8, {**SETTINGS, "epochs": 60, "algorithm": algorithm})
+    assert sorted(model.wv.index_to_key) == sorted(FRUIT + METAL)
+    assert model.corpus_total_words == 480
+    vectors = torch.from_numpy(model.wv.vectors)
+    assert (vectors.shape, vectors.dtype) == ((10, 8), torch.float32)
+    centred = vectors - vectors.mean(dim=0)  # what all words have in common says nothing
     unit = centred / centred.norm(dim=1, keepdim=True)
-    groups = [[learned.words.index(word) for word in words] for words in (FRUIT, METAL)]
+    groups = [[model.wv.key_to_index[word] for word in words] for words in (FRUIT, METAL)]
     within = torch.stack([(unit[g] @ unit[g].T).mean() for g in groups]).mean()
     across = (unit[groups[0]] @ unit[groups[1]].T).mean()
     assert within > across + 0.5
@@ -56,19 +57,19 @@ def test_words_that_meet_are_more_alike_than_those_that_do_not(algorithm):
 
 def test_rare_words_unknown_words_and_the_ends_of_long_texts():
     texts = [["a"] * 10_000 + ["b", "b"], ["<unk>", "<unk>", "c", "a"]]
-    learned = train_word_vectors(lambda: texts, 4, SETTINGS)
-    assert learned.words == ["a", "b"]  # b is where gensim no longer reads a text in one piece
-    assert learned.running == 10_004
-    with pytest.raises(ValueError, match=r"^--word2vec needs words that occur at least --word2vec-min-count 9 times, "):
+    model = train_word_vectors(lambda: texts, 4, SETTINGS)
+    assert model.wv.index_to_key == ["a", "b"]  # b is where gensim no longer reads a text in one piece
+    assert model.corpus_total_words == 10_004
+    with pytest.raises(ValueError, match=r"^vectors are learned for words that occur at least 9 times, but "):
         train_word_vectors(lambda: [["a", "b"]], 4, {**SETTINGS, "min_count": 9})
 
 
 def test_a_text_of_several_of_gensims_jobs_gives_the_same_vectors_again():
     """Workers next to each other, which have a job of 10,000 words each, would end in another order every time."""
     first, second = (train_word_vectors(lambda: make_texts(10_000), 16, SETTINGS) for _ in range(2))
-    assert first.running == 80_000
-    assert first.words == second.words
-    assert torch.equal(first.vectors, second.vectors)
+    assert first.corpus_total_words == 80_000
+    assert first.wv.index_to_key == second.wv.index_to_key
+    assert (first.wv.vectors == second.wv.vectors).all()
 
 
 def test_another_process_with_another_hash_gives_the_same_file(tmp_path, files, prepare):
@@ -90,8 +91,8 @@ def test_the_file_has_the_words_of_the_vocabulary_and_the_report_says_so(tmp_pat
     rows = {word: row for row, word in enumerate(FRUIT + METAL)}
     vectors, found = read_word_vectors(tmp_path / "data" / "word_vectors.txt", rows, 6)
     assert found.all()
-    learned = train_word_vectors(make_texts, 6, DEFAULTS)
-    assert_close(vectors[[rows[word] for word in learned.words]], learned.vectors, atol=0, rtol=0)
+    learned = train_word_vectors(make_texts, 6, DEFAULTS).wv
+    assert_close(vectors[[rows[word] for word in learned.index_to_key]], learned.vectors, atol=0, rtol=0)
     arguments = load_text_settings(tmp_path / "data")[1].arguments
     assert (arguments["word2vec"], arguments["word2vec_min_count"]) == (6, None)
     # What data count as that were made before a flag existed:
@@ -174,8 +175,9 @@ def test_data_made_before_these_flags_count_as_made_without_them(tmp_path, files
         ),
         (
             ("--word2vec", 4, "--word2vec-min-count", 500),
-            "--word2vec needs words that occur at least --word2vec-min-count 500 times, but the 480 words of the "
-            "training text have none; lower the flag or give --word2vec-text.",
+            "vectors are learned for words that occur at least 500 times, but the 480 words of the text have none; "
+            "lower --word2vec-min-count (of the recipes' vectors.sh: MIN_COUNT) or give more text, such as "
+            "--word2vec-text.",
         ),
     ],
 )
@@ -203,6 +205,6 @@ def test_an_earlier_vocabulary_without_a_learned_word_is_refused(files, prepare,
 
 def test_a_missing_gensim_is_named(monkeypatch, files, prepare):
     monkeypatch.setitem(sys.modules, "gensim.models", None)
-    sentence = "--word2vec needs the package gensim, which is missing; run 'pip install gensim'."
+    sentence = "learning word vectors needs the package gensim, which is missing; run 'pip install gensim'."
     with pytest.raises(ImportError, match=f"^{re.escape(sentence)}$"):
         prepare(*files, "--word2vec", 4)

@@ -45,8 +45,8 @@ def test_words_of_the_test_set_have_vectors_by_their_spelling(program, data, tmp
     assert table.std() == pytest.approx(0.3, abs=1e-3)
     assert table[names.index("cherries")].norm() > 0.1
     texts = [*program.read_texts(data, "train")]
-    settings = {"kind": "fasttext", "dim": 8, "epochs": 40, "window": 5, "min_count": 2, "sample": 0, "seed": 1}
-    vectors = program.train(texts, settings).wv
+    settings = {**program.OPTIONS, "epochs": 40, "window": 5, "min_count": 2, "sample": 0, "seed": 1}
+    vectors = program.train_word_vectors(lambda: texts, 8, settings, buckets=program.BUCKETS).wv
     assert vectors.similarity("cherries", "cherry") > vectors.similarity("cherries", "iron") + 0.2
     content = path.read_bytes()
     path.write_bytes(b"kept as it is")
@@ -65,7 +65,7 @@ def test_long_texts_are_learned_from_to_their_end(program, tmp_path, monkeypatch
     files = ("--train", tmp_path / "train.txt", "--output", tmp_path / "bin")
     assert prepare_text.run(parse_flags("prepare-text", *files)) == 0
     given = []
-    monkeypatch.setattr(program, "train", lambda texts, settings: given.extend(texts) or sys.exit())
+    monkeypatch.setattr(program, "train_word_vectors", lambda texts, *args, **more: given.extend(texts()) or sys.exit())
     with pytest.raises(SystemExit):
         program.main([str(tmp_path / "bin"), "--output", str(tmp_path / "v.txt")])
     assert given == [["a"] * 10_000, ["b", "b"], ["c", "c"]]
@@ -86,11 +86,12 @@ def test_faults_are_one_sentence(program, data, tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     if "gensim" in sys.modules or pytest.importorskip("gensim"):
         assert program.main([*call, "--min-count", "5000"]) == 2
-        assert "occur at least --min-count 5000 times, but the 3200 words" in capsys.readouterr().err
+        assert "occur at least 5000 times, but the 3200 words of the text have none; lower " in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     assert program.main(call) == 2
     assert capsys.readouterr().err == (
-        "learn_vectors.py: error: vectors.sh needs the package gensim, which is missing; run 'pip install gensim'.\n"
+        "learn_vectors.py: error: learning word vectors needs the package gensim, which is missing; run 'pip install "
+        "gensim'.\n"
     )
     (tmp_path / "train.txt").unlink()
     assert program.main(call) == 2

@@ -71,7 +71,7 @@ def test_all_faults_are_named_at_once_before_anything_starts(tmp_path, recipe, s
         ("documents/train.sh", {"FOLDS": "0", "HEADS": "0", "MAX_WORDS": "none", "DATASET": "yelp"}),
         ("documents/heads.sh", {"ALL_HEADS": "1 0"}),
         ("mtl16/prepare.sh", {"DOMAIN": "MR cars", "CLEAN": "yes", "TEST": "both"}),
-        ("mtl16/vectors.sh", {"DIM": "0", "WINDOW": "0", "VECTOR_EPOCHS": "0"}),
+        ("recipe/vectors.sh", {"KIND": "glove", "DIM": "0", "WINDOW": "0", "VECTOR_EPOCHS": "0", "MIN_COUNT": "0"}),
         ("multi30k/train.sh", {"TARGET_LANG": "cs", "ATTENTION": "local", "PROFILE": "gpu", "BPE_DROPOUT": "1"}),
         ("iwslt14_de_en/prepare.sh", {"BIDIRECTIONAL": "yes", "MERGES": "0"}),
         ("wmt14_en_de/evaluate.sh", {"SUBSET": "train", "AVERAGED": "0"}),
