@@ -28,3 +28,11 @@ enter_environment() {
   export PATH="$prefix/bin:$PATH"
   hash -r
 }
+
+enter_repository() { # enter_repository COMMAND...: unless SKIP_SETUP=1, runs it (true: nothing), enters the environment; sets PYTHONPATH
+  if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
+    "$@"
+    enter_environment
+  fi
+  export PYTHONPATH="$muse_plugin_root${PYTHONPATH:+:$PYTHONPATH}"
+}

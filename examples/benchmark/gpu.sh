@@ -13,10 +13,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
-if [[ "${SKIP_SETUP:-0}" != 1 ]]; then # 1: use the python on the PATH as it is
-  # shellcheck source=scripts/environment.sh
-  . "$root/scripts/environment.sh"
-  enter_environment
-fi
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+# shellcheck source=scripts/environment.sh
+. "$root/scripts/environment.sh"
+enter_repository true
 exec python "$here/gpu.py" --minutes "${MINUTES:-25}" "$@"

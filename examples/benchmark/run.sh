@@ -20,12 +20,9 @@ else
   results=${RESULTS_DIR:-$here}
   output=${OUTPUT:-$root/BENCHMARKS.md}
 fi
-if [[ "${SKIP_SETUP:-0}" != 1 ]]; then # 1: use the python on the PATH as it is
-  # shellcheck source=scripts/environment.sh
-  . "$root/scripts/environment.sh"
-  enter_environment
-fi
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+# shellcheck source=scripts/environment.sh
+. "$root/scripts/environment.sh"
+enter_repository true
 mkdir -p "$results"
 
 options=(--threads "${THREADS:-2}")

@@ -20,11 +20,7 @@ done
 # shellcheck source=examples/documents/common.sh
 . "$here/common.sh"
 results=()
-collect() {
-  choose_run
-  results+=("$run/results/valid.json")
-}
-for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect; done
+for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect_results valid; done
 table=$tables_dir/HEADS$variant.md
 python "$here/plot_heads.py" "${results[@]}" --table "$table" --output "$tables_dir/heads$variant.svg"
 printf '%s: written: %s and %s\n' "$recipe" "$table" "heads$variant.svg"

@@ -10,20 +10,8 @@ import results_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = (
-    *(
-        "model",
-        "heads",
-        "disagreement",
-        "optimizer",
-        "lr",
-        "warmup",
-        "word_dropout",
-        "hidden",
-        "decay",
-        "seed",
-        "parameters",
-    ),
-    *("train_command", "test_set", "data_fold"),
+    *("model", "heads", "disagreement", "optimizer", "lr", "warmup", "word_dropout", "hidden", "decay", "seed"),
+    *("parameters", "train_command", "test_set", "data_fold"),
 )
 # Of each optimizer; others are part of a row's name.
 USUAL = {"sgd": {"lr": "0.05", "warmup": "0"}, "adam": {"lr": "0.001", "warmup": "100"}}

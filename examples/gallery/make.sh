@@ -13,13 +13,10 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
-if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
-  bash "$root/scripts/setup.sh" --if-needed
-  # shellcheck source=scripts/environment.sh
-  . "$root/scripts/environment.sh"
-  enter_environment
-fi
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" SKIP_SETUP=1
+# shellcheck source=scripts/environment.sh
+. "$root/scripts/environment.sh"
+enter_repository bash "$root/scripts/setup.sh" --if-needed
+export SKIP_SETUP=1
 
 suffix=$([[ "${FAST_TRIAL:-0}" == 1 ]] && echo -trial || echo)
 muse_dir=${QUICKSTART_DIR:-$root/runs/quickstart$suffix}

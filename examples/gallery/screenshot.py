@@ -39,18 +39,8 @@ def main() -> int:
     parser.add_argument("--sentence", required=True)
     parser.add_argument("--output", type=Path, required=True, metavar="PICTURE")
     args = parser.parse_args()
-    command = [
-        sys.executable,
-        "-m",
-        "muse_plugin.cli",
-        "view",
-        "--path",
-        args.path,
-        "--port",
-        "0",
-        "--cpu",
-        "--no-browser",
-    ]
+    command = [sys.executable, "-m", "muse_plugin.cli", "view", "--path", args.path]
+    command += ["--port", "0", "--cpu", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             line = server.stdout.readline() if server.stdout is not None else ""

@@ -20,11 +20,8 @@ done
 # shellcheck source=examples/head_wise_match/common.sh
 . "$here/common.sh"
 results=()
-collect() {
-  choose_run
-  results+=("$run/results/$([[ "$dataset" == mnli ]] && echo matched || echo test).json")
-}
-for layers in "${all_layers[@]}"; do for_each_system collect; done
+test_set=$([[ "$dataset" == mnli ]] && echo matched || echo test)
+for layers in "${all_layers[@]}"; do for_each_system collect_results "$test_set"; done
 name=${ENCODER:-bert}
 name=${name// /-}$vectors_suffix
 python "$here/plot_depth.py" "${results[@]}" --table "$work_dir/$dataset/DEPTH-$name.md" --output "$work_dir/$dataset/depth-$name.svg"

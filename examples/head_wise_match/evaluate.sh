@@ -18,20 +18,8 @@ case "$dataset" in
   wikiqa) score_flags=(--positive right --group "$text_dir/text/test.groups") ;;
 esac
 
-evaluate() {
-  choose_run
-  if [[ "$dataset" == mnli ]]; then
-    evaluate_run "$run" test matched "$@"
-    evaluate_run "$run" test1 mismatched "$@"
-    results+=("$run/results/matched.json" "$run/results/mismatched.json")
-  else
-    evaluate_run "$run" test test "${score_flags[@]+"${score_flags[@]}"}" "$@"
-    results+=("$run/results/test.json")
-  fi
-}
-
 results=()
-for_each_system evaluate "$@"
+for_each_system test_run "${score_flags[@]+"${score_flags[@]}"}" "$@"
 table=$work_dir/$dataset/RESULTS$vectors_suffix.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 printf '\n'

@@ -1,8 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # what is set here is used by the scripts that source it; they set the rest
 # What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
-# shellcheck source=examples/recipe/recipe.sh
-. "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 known_models="hier_s deep_hier_s flex transformer"

@@ -10,13 +10,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 find_devices
 
-evaluate() {
-  choose_run
-  evaluate_run "$run" test test --entities "$@"
-  results+=("$run/results/test.json")
-}
-
 results=()
-for_each_run evaluate "$@"
+for_each_run test_run --entities "$@"
 printf '\n'
 python "$recipe_tools/results_table.py" "${results[@]}" | sed -n '/^|/p'

@@ -1,8 +1,6 @@
 # shellcheck shell=bash disable=SC2034 # what is set here is used by the scripts that source it
 # What prepare.sh, train.sh and evaluate.sh of this recipe agree on.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
-# shellcheck source=examples/recipe/recipe.sh
-. "$here/../recipe/recipe.sh"
 # shellcheck source=examples/recipe/sentence_recipe.sh
 . "$here/../recipe/sentence_recipe.sh"
 start_tagging_recipe pos_tagging 'UPOS=0|1'

@@ -30,61 +30,40 @@ recipe=quickstart
 check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'SKIP_SETUP=0|1' \
   'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe'
 
-if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
-  bash "$root/scripts/setup.sh" --if-needed
-  # shellcheck source=scripts/environment.sh
-  . "$root/scripts/environment.sh"
-  enter_environment
-fi
-export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+# shellcheck source=scripts/environment.sh
+. "$root/scripts/environment.sh"
+enter_repository bash "$root/scripts/setup.sh" --if-needed
 export PYTHONUNBUFFERED=1
 
 expected_bleu=(49 58)
+seed=1 lr=0.004 dropout=0 arch=muse_tiny subwords=
 if [[ "${FAST_TRIAL:-0}" == 1 ]]; then
   run_dir=${RUN_DIR:-$root/runs/quickstart-trial}
-  defaults=(seed=1 updates=4 max_tokens=256 merges=200 lr=0.004 dropout=0 arch=muse_tiny limit=60)
-  save_interval=2
-  warmup=2
-  averaged=2
+  updates=4 max_tokens=256 merges=200 limit=60 save_interval=2 warmup=2 averaged=2
 else
   run_dir=${RUN_DIR:-$root/runs/quickstart}
-  defaults=(seed=1 updates=1500 max_tokens=1024 merges=2500 lr=0.004 dropout=0 arch=muse_tiny limit=0)
-  save_interval=100
-  warmup=300
-  averaged=3
+  updates=1500 max_tokens=1024 merges=2500 limit=0 save_interval=100 warmup=300 averaged=3
 fi
-settings=("${defaults[@]}")
-setting() { # setting NAME VALUE: replaces the default if VALUE is not empty
-  local i
-  for i in "${!settings[@]}"; do
-    if [[ -n "$2" && "${settings[i]%%=*}" == "$1" ]]; then settings[i]="$1=$2"; fi
-  done
+describe_settings() { # in one line, which settings.txt keeps
+  printf '%s' "seed=$seed updates=$updates max_tokens=$max_tokens merges=$merges lr=$lr dropout=$dropout arch=$arch limit=$limit" \
+    "${subwords:+ subwords=$subwords}"
 }
-setting seed "${SEED:-}"
-setting updates "${UPDATES:-}"
-setting max_tokens "${MAX_TOKENS:-}"
-setting merges "${MERGES:-}"
-setting lr "${LR:-}"
-setting dropout "${DROPOUT:-}"
-setting arch "${ARCH:-}"
+defaults=$(describe_settings)
+seed=${SEED:-$seed} updates=${UPDATES:-$updates} max_tokens=${MAX_TOKENS:-$max_tokens} merges=${MERGES:-$merges}
+lr=${LR:-$lr} dropout=${DROPOUT:-$dropout} arch=${ARCH:-$arch}
 case "${SUBWORDS:-bpe}" in
   bpe) ;;
-  sentencepiece | sentencepiece:unigram) settings+=(subwords=sentencepiece) ;;
-  sentencepiece:bpe) settings+=(subwords=sentencepiece:bpe) ;;
+  sentencepiece | sentencepiece:unigram) subwords=sentencepiece ;;
+  *) subwords=$SUBWORDS ;;
 esac
-value() {
-  local entry
-  for entry in "${settings[@]}"; do
-    if [[ "${entry%%=*}" == "$1" ]]; then printf '%s' "${entry#*=}"; fi
-  done
-}
+settings=$(describe_settings)
 
 verdict=(--expect "${expected_bleu[@]}")
-if [[ "${settings[*]}" != "${defaults[*]}" || $# -gt 0 || "${FAST_TRIAL:-0}" == 1 ]]; then verdict=(); fi
+if [[ "$settings" != "$defaults" || $# -gt 0 || "${FAST_TRIAL:-0}" == 1 ]]; then verdict=(); fi
 
 mkdir -p "$run_dir"
 run_dir=$(cd "$run_dir" && pwd -P)
-wanted="${settings[*]} extra=$*"
+wanted="$settings extra=$*"
 if exists "$run_dir"/.*.done && [[ -f "$run_dir/settings.txt" && "$(<"$run_dir/settings.txt")" != "$wanted" ]]; then
   printf 'quickstart: error: %s was made with other settings:\n  %s\nbut now they are\n  %s\n' \
     "$run_dir" "$(<"$run_dir/settings.txt")" "$wanted" >&2
@@ -127,10 +106,10 @@ logged() { # logged NAME COMMAND...: output to the log; its end is shown if the 
 
 prepare() {
   local options=()
-  if [[ "$(value limit)" != 0 ]]; then options=(--limit "$(value limit)"); fi
-  if [[ -n "$(value subwords)" ]]; then options+=(--subwords "$(value subwords)"); fi
+  if [[ "$limit" != 0 ]]; then options=(--limit "$limit"); fi
+  if [[ -n "$subwords" ]]; then options+=(--subwords "$subwords"); fi
   logged prepare python "$here/prepare_data.py" --bundle "$here/data" --output "$run_dir/text" \
-    --pipeline "$run_dir/model" --merges "$(value merges)" "${options[@]+"${options[@]}"}"
+    --pipeline "$run_dir/model" --merges "$merges" "${options[@]+"${options[@]}"}"
 }
 
 binarise() {
@@ -144,14 +123,14 @@ binarise() {
 }
 
 train() { # the log goes to train.log, its lines on progress also to the screen
-  local command=(fairseq-train "$run_dir/bin" --user-dir "$root/muse_plugin" --arch "$(value arch)"
+  local command=(fairseq-train "$run_dir/bin" --user-dir "$root/muse_plugin" --arch "$arch"
     --source-lang de --target-lang en --share-all-embeddings
-    --dropout "$(value dropout)" --weight-dropout "$(value dropout)" --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
+    --dropout "$dropout" --weight-dropout "$dropout" --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
     --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
-    --lr "$(value lr)" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
-    --total-num-update "$(value updates)" --max-update "$(value updates)" --max-tokens "$(value max_tokens)"
+    --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
+    --total-num-update "$updates" --max-update "$updates" --max-tokens "$max_tokens"
     --save-dir "$run_dir/checkpoints" --save-interval-updates "$save_interval" --keep-interval-updates "$averaged"
-    --no-epoch-checkpoints --seed "$(value seed)" --log-format simple --log-interval 100 --num-workers 0
+    --no-epoch-checkpoints --seed "$seed" --log-format simple --log-interval 100 --num-workers 0
     "${device[@]+"${device[@]}"}" "$@")
   printf '%q ' "${command[@]}" >"$run_dir/train-command.txt"
   "${command[@]}" 2>&1 | tee -a "$run_dir/train.log" | { grep --line-buffered -E ' \| (train_inner|valid) \| ' || true; } ||
@@ -170,7 +149,7 @@ generate() {
 
 step prepare "tokenise and learn subwords" prepare
 step binarise "binarise (fairseq-preprocess)" binarise
-step train "train $(value arch) (fairseq-train, $(value updates) updates)" train "$@"
+step train "train $arch (fairseq-train, $updates updates)" train "$@"
 step average "average the last $averaged checkpoints (muse-plugin average)" average
 step generate "translate the test set (fairseq-generate --beam 5)" generate
 number=$((number + 1))

@@ -46,10 +46,8 @@ for row in "${rows[@]}"; do
 done
 unset ROW SEED
 run=${runs[0]#*=}
-if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
-  # shellcheck source=scripts/environment.sh
-  . "$tools/../../scripts/environment.sh"
-  enter_environment
-fi
+# shellcheck source=scripts/environment.sh
+. "$tools/../../scripts/environment.sh"
+enter_repository true
 python "$tools/ablation_table.py" "${runs[@]}" --recipe "${RECIPE:-iwslt14_de_en}" --output "${run%/*}/ablation.md"
 exit "$outside"

@@ -88,13 +88,9 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   fi
   recipe_tools=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
   root=$(cd "$recipe_tools/../.." && pwd -P)
-  if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
-    bash "$root/scripts/setup.sh" --if-needed
-    # shellcheck source=scripts/environment.sh
-    . "$root/scripts/environment.sh"
-    enter_environment
-  fi
-  export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
+  # shellcheck source=scripts/environment.sh
+  . "$root/scripts/environment.sh"
+  enter_repository bash "$root/scripts/setup.sh" --if-needed
   export PYTHONUNBUFFERED=1
   # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}

@@ -1,7 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # set here for the scripts that source it; recipe.sh sets the rest
-# What the recipes of sentence models share: classification, tagging, regression. Their common.sh sources it after recipe.sh:
+# What the recipes of sentence models share: classification, tagging, regression. Their common.sh sources it instead of recipe.sh:
 #
-#   . "$here/../recipe/recipe.sh"
 #   . "$here/../recipe/sentence_recipe.sh"
 #   start_sentence_recipe sst
 #
@@ -17,6 +16,8 @@
 #                                     (BASELINE=crf for tags), see baseline.py; what is said of LR and the like means nothing to it
 # One device trains one model, whatever the machine has. Arguments of train.sh are passed on to fairseq-train.
 set -euo pipefail
+# shellcheck source=examples/recipe/recipe.sh
+. "$(dirname "${BASH_SOURCE[0]}")/recipe.sh"
 
 sentence_models="multi_scale_transformer sentence_transformer sentence_muse sentence_bigru sentence_cnn sentence_average"
 sentence_models+=" distance_attention_network directional_attention_network"
@@ -203,6 +204,23 @@ evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores
   python -m muse_plugin.cli score-labels "$dir/predictions/$split.jsonl" --output "$dir/results/$test_set.json" \
     "${record[@]}" --record "test_set=$test_set" --record "checkpoint=best" "$@"
   printf '%s\n' "$*" >"$dir/results/.$test_set.flags"
+}
+
+test_run() { # test_run FLAGS...: tests the run of $model and $seed, adds the files to results; MultiNLI has two test sets
+  choose_run
+  if [[ "${dataset:-}" == mnli ]]; then
+    evaluate_run "$run" test matched "$@"
+    evaluate_run "$run" test1 mismatched "$@"
+    results+=("$run/results/matched.json" "$run/results/mismatched.json")
+  else
+    evaluate_run "$run" test test "$@"
+    results+=("$run/results/test.json")
+  fi
+}
+
+collect_results() { # collect_results TEST_SET: adds RUN/results/TEST_SET.json of the run of $model and $seed to results
+  choose_run
+  results+=("$run/results/$1.json")
 }
 
 show_published() { # show_published TEXT: what was published, unless a run of $results is a trial or had arguments of its own

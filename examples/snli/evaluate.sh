@@ -15,14 +15,7 @@ evaluate() {
   choose_run
   evaluate_run "$run" train train
   results+=("$run/results/train.json")
-  if [[ "$dataset" == mnli ]]; then
-    evaluate_run "$run" test matched "$@"
-    evaluate_run "$run" test1 mismatched "$@"
-    results+=("$run/results/matched.json" "$run/results/mismatched.json")
-  else
-    evaluate_run "$run" test test "$@"
-    results+=("$run/results/test.json")
-  fi
+  test_run "$@"
 }
 
 results=()

@@ -10,14 +10,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 find_devices
 
-evaluate() {
-  choose_run
-  evaluate_run "$run" test test "$@"
-  results+=("$run/results/test.json")
-}
-
 results=()
-for_each_run evaluate "$@"
+for_each_run test_run "$@"
 if [[ "$kind" == fine ]]; then
   show_published 'on the test split: MS-Trans 51.9, Transformer 50.4, BiLSTM 49.8'
 fi

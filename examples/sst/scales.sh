@@ -27,17 +27,13 @@ for scale in "${singles[@]+"${singles[@]}"}"; do run_variant "SCALES=$scale" "$@
 # shellcheck source=examples/sst/common.sh
 . "$here/common.sh"
 results=()
-collect() {
-  choose_run
-  results+=("$run/results/test.json")
-}
 for alpha in "${alphas[@]+"${alphas[@]}"}"; do
   scale_suffix=-alpha$alpha
-  for_each_run collect
+  for_each_run collect_results test
 done
 for scale in "${singles[@]+"${singles[@]}"}"; do
   scale_suffix=-scales${scale//[\/,]/_}
-  for_each_run collect
+  for_each_run collect_results test
 done
 table=$work_dir/$kind_name/SCALES$regular_suffix$vectors_suffix.md
 python "$recipe_tools/results_table.py" "${results[@]}" --output "$table"

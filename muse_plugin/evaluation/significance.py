@@ -4,19 +4,18 @@ The tests are sacreBLEU's. They get the statistics of the single sentences that 
 nothing is counted twice.
 """
 
-import contextlib
 import copy
 import math
 import os
-from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 from sacrebleu.significance import PairedTest, _bootstrap_resample
 
 from muse_plugin.evaluation.scores import Measure, Statistics
 
 METHODS = {"bootstrap": "bs", "approximate_randomization": "ar"}
-_SEED_VARIABLE = "SACREBLEU_SEED"
+_SEED_VARIABLE = "SACREBLEU_SEED"  # read when a test is made and when it resamples
 _OUTSIDE = 0.025  # share of the scores on either side of an interval
 
 
@@ -44,7 +43,7 @@ def compare_systems(
     assert seed >= 1  # and a seed of 0 for none
     metric = copy.copy(measure.metric)
     metric._extract_corpus_statistics = lambda statistics, _: statistics  # hypotheses are counted already
-    with _seed(seed):
+    with mock.patch.dict(os.environ, {_SEED_VARIABLE: str(seed)}):
         test = PairedTest(
             [("versus", versus), ("system", system)],
             {measure.name: metric},
@@ -83,22 +82,8 @@ def estimate_interval(measure: Measure, statistics: Statistics, num_resamples: i
     """
     assert statistics
     assert num_resamples >= 1
-    with _seed(seed):
+    with mock.patch.dict(os.environ, {_SEED_VARIABLE: str(seed)}):
         _, resampled = _bootstrap_resample(statistics, measure.metric, num_resamples)
     scores = sorted(float(score.score) for score in resampled)
     outside = math.floor(num_resamples * _OUTSIDE)
     return scores[outside], scores[-1 - outside]
-
-
-@contextlib.contextmanager
-def _seed(seed: int) -> Iterator[None]:
-    """Sets the environment variable that sacreBLEU reads when a test is made and when it resamples."""
-    before = os.environ.get(_SEED_VARIABLE)
-    os.environ[_SEED_VARIABLE] = str(seed)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_SEED_VARIABLE]
-        else:
-            os.environ[_SEED_VARIABLE] = before

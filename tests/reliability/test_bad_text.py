@@ -6,11 +6,9 @@ import re
 import sys
 
 import pytest
-import torch
-from fairseq import checkpoint_utils, options, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fairseq_commands import save_untrained
 from support.lines import answer_lines
 from support.translation_models import GERMAN, save_translation_model
 
@@ -82,15 +80,9 @@ def make_sentence_model(folder, text, preparation, task, *flags):
     (folder / "train.txt").write_text(text)
     files = [word for split in ("--train", "--valid") for word in (split, str(folder / "train.txt"))]
     assert cli.main(["prepare-text", *files, "--output", str(folder / "data"), *preparation]) == 0
-    words = [str(folder / "data"), "--task", task, "--criterion", task, "--arch", "sentence_average", "--cpu", *flags]
+    words = [folder / "data", "--task", task, "--criterion", task, "--arch", "sentence_average", "--cpu", *flags]
     words += ["--optimizer", "adam", "--encoder-embed-dim", "8", "--word-embed-dim", "8"]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
-    torch.manual_seed(1)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    history = {"optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
-    state = {"cfg": cfg, "args": None, "model": model.state_dict(), "optimizer_history": [history], "task_state": {}}
-    state["extra_state"] = {"train_iterator": {"epoch": 1}}
-    checkpoint_utils.torch_persistent_save(state, str(folder / "checkpoint_best.pt"))
+    save_untrained(folder / "checkpoint_best.pt", *words)
     return folder
 
 

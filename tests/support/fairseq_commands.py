@@ -8,7 +8,15 @@ import logging
 import random
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from support.helpers import save_checkpoint
+from torch import nn
 
 import muse_plugin
 
@@ -42,6 +50,33 @@ def run(tool: str, *arguments: object) -> str:
         sys.argv = argv
         root.handlers = handlers
     return printed.getvalue()
+
+
+def save_untrained(
+    path: Path, *words: object, seed: int = 1, change: Callable[[str, nn.Parameter], Any] | None = None, **entries: Any
+) -> tuple[nn.Module, Any]:
+    """Writes a checkpoint as fairseq-train does, of a model that has not been trained.
+
+    Args:
+        path: where to.
+        *words: of the command line.
+        seed: of the parameters.
+        change: is called with name and value of each of them.
+        **entries: see ``helpers.save_checkpoint``.
+
+    Returns:
+        The model, in evaluation mode, and its task.
+    """
+    args = options.parse_args_and_arch(options.get_training_parser(), [*map(str, words)])
+    cfg = convert_namespace_to_omegaconf(args)
+    torch.manual_seed(seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters() if change else ():
+            change(name, parameter)
+    save_checkpoint(path, model.state_dict(), **{"args": None, "cfg": cfg, "task_state": task.state_dict(), **entries})
+    return model.eval(), task
 
 
 def make_data(folder: Path, sizes: dict[str, int], seed: int = 1) -> Path:

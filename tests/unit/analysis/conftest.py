@@ -4,12 +4,8 @@ from functools import cached_property
 
 import pytest
 import torch
-from fairseq import options, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from support import helpers
-from support.fairseq_commands import SMALL, make_data
+from support.fairseq_commands import SMALL, make_data, save_untrained
 from support.sentence_models import write_data
-from torch import nn
 
 WORDS = "a good film bad story indeed the plot of it was rather thin but fun $5 <i>".split()
 TRANSLATE = ["--source-lang", "de", "--target-lang", "en"]
@@ -18,20 +14,17 @@ TRUNK = ["--word-embed-dim=8", "--encoder-embed-dim=12", "--classifier-hidden-di
 
 
 def save_checkpoint(folder, data, arch, *flags, seed=1):
-    """Writes a checkpoint as fairseq-train does."""
-    words = [str(data), "--arch", arch, "--cpu", "--optimizer", "adam", *flags]
-    args = options.parse_args_and_arch(options.get_training_parser(), words)
-    cfg = convert_namespace_to_omegaconf(args)
-    torch.manual_seed(seed)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    for name, parameter in model.named_parameters():
+    """Writes a checkpoint as fairseq-train does, in which heads look at something."""
+
+    def change(name, parameter):
         if name.endswith("gate"):
-            nn.init.normal_(parameter, std=0.5)
+            parameter.normal_(std=0.5)
         elif parameter.dim() > 1 and "embed" not in name:
-            with torch.no_grad():
-                parameter.mul_(3)  # so that heads look at something
+            parameter.mul_(3)
+
     folder.mkdir(exist_ok=True)
-    helpers.save_checkpoint(folder / "checkpoint_best.pt", model.state_dict(), num_updates=7, args=None, cfg=cfg)
+    words = [data, "--arch", arch, "--cpu", "--optimizer", "adam", *flags]
+    save_untrained(folder / "checkpoint_best.pt", *words, seed=seed, change=change, num_updates=7)
     return folder
 
 

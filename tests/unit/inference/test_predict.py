@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from support.fairseq_commands import save_untrained
 
 from muse_plugin.inference import predict as predict_module
 from muse_plugin.inference.predict import Answer, Predictor
@@ -23,28 +23,9 @@ def prepare(folder, lines, *flags):
 
 def save_model(folder, task, arch, *flags):
     """A checkpoint as fairseq-train writes it, of a model that has not been trained."""
-    from fairseq import options, tasks
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
-    words = [str(folder / "data"), "--task", task, "--criterion", task, "--arch", arch, "--cpu", *flags]
+    words = [folder / "data", "--task", task, "--criterion", task, "--arch", arch, "--cpu", *flags]
     words += ["--optimizer", "adam", "--encoder-embed-dim", "8", "--word-embed-dim", "8"]
-    args = options.parse_args_and_arch(options.get_training_parser(), words)
-    cfg = convert_namespace_to_omegaconf(args)
-    torch.manual_seed(1)
-    built = tasks.setup_task(cfg.task)
-    model = built.build_model(cfg.model)
-    history = {"optimizer_name": "FairseqAdam", "lr_scheduler_state": {"best": None}, "num_updates": 0}
-    state = {
-        "cfg": cfg,
-        "args": None,
-        "model": model.state_dict(),
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        "optimizer_history": [history],
-        "task_state": built.state_dict(),
-        "last_optimizer_state": None,
-    }
-    checkpoint_utils.torch_persistent_save(state, str(folder / "checkpoint_best.pt"))
-    return model.eval(), built
+    return save_untrained(folder / "checkpoint_best.pt", *words)
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,7 @@ from functools import cached_property
 
 import pytest
 import torch
-from fairseq import options, tasks
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from support import helpers
-from torch import nn
+from support.fairseq_commands import save_untrained
 
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.pair_model import PairModel
@@ -29,18 +26,8 @@ def random_lines(count, seed=0, longest=7):
 
 def save_checkpoint(folder, data, *flags, arch="sentence_bigru", seed=1, task="muse_sentence_classification"):
     """Writes a checkpoint as fairseq-train does."""
-    words = [
-        str(data),
-        "--task",
-        task,
-        "--criterion",
-        "muse_sentence_classification",
-        "--arch",
-        arch,
-        "--cpu",
-        "--optimizer",
-        "adam",
-    ]
+    words = [str(data), "--task", task, "--criterion", "muse_sentence_classification", "--arch", arch]
+    words += ["--cpu", "--optimizer", "adam"]
     sizes = ["--max-words", "6"]
     if arch != "head_wise_match_translation":  # whose sizes are those of the translation model
         sizes += ["--encoder-embed-dim", "8", "--word-embed-dim", "8"]
@@ -48,17 +35,16 @@ def save_checkpoint(folder, data, *flags, arch="sentence_bigru", seed=1, task="m
         sizes += ["--classifier-hidden-dim", "6"]
     if arch == "sentence_bigru":
         sizes += ["--encoder-hidden-size", "8"]
-    args = options.parse_args_and_arch(options.get_training_parser(), [*words, *sizes, *flags])
-    cfg = convert_namespace_to_omegaconf(args)
-    torch.manual_seed(seed)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    for name, parameter in model.named_parameters():
+
+    def change(name, parameter):
         if name.startswith(("classifier", "matcher")):
-            nn.init.normal_(parameter, std=0.8)  # sentences must differ clearly
+            parameter.normal_(std=0.8)  # sentences must differ clearly
         elif name.startswith("embedder.words"):
-            nn.init.normal_(parameter, std=1.0)
+            parameter.normal_()
+
     folder.mkdir(exist_ok=True)
-    return helpers.save_checkpoint(folder / "checkpoint_best.pt", model.state_dict(), args=None, cfg=cfg)
+    save_untrained(folder / "checkpoint_best.pt", *words, *sizes, *flags, seed=seed, change=change)
+    return folder / "checkpoint_best.pt"
 
 
 def prepare(folder, labels, *flags):

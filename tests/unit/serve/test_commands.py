@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import pytest
 from support.helpers import REPOSITORY, parse_flags
 from support.http import wait_until
-from support.view_models import GERMAN, make_model_folder
+from support.translation_models import GERMAN
+from support.view_models import make_model_folder
 
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator

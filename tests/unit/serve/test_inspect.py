@@ -7,7 +7,8 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close, parse_flags
-from support.view_models import ENGLISH, GATED, GERMAN, MAX_SOURCE_POSITIONS, make_model_folder
+from support.translation_models import ENGLISH, GERMAN
+from support.view_models import GATED, MAX_SOURCE_POSITIONS, make_model_folder
 
 from muse_plugin.analysis.convolutions import read_gates
 from muse_plugin.checkpoints.model_loading import build_model, read_state
