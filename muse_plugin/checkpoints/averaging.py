@@ -24,7 +24,7 @@ PathLike = Union[str, os.PathLike[str]]
 NAMES = {
     "epoch": re.compile(r"checkpoint(?P<number>\d+)\.pt"),
     "update": re.compile(r"checkpoint_\d+_(?P<number>\d+)\.pt"),
-    "best": re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<number>\d+\.?\d*)\.pt"),
+    "best": re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<number>-?\d+\.?\d*)\.pt"),
 }
 
 # A batch counter of BatchNorm says how long one checkpoint was trained: the newest one's value is kept.

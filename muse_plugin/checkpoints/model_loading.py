@@ -1,5 +1,6 @@
 """Finds and loads a checkpoint by fairseq, with one sentence for what is wrong with the file or the data next to it."""
 
+import argparse
 import contextlib
 import os
 import re
@@ -62,7 +63,13 @@ def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), arg_overrides=dict(overrides))
         state["args"] = None  # of older fairseq; what they say is in "cfg"
         _drop_files(state["cfg"].get("model"))
-        state["cfg"]["task"]["_name"]  # is there
+        task = state["cfg"]["task"]
+        if isinstance(task, argparse.Namespace):  # of a task without typed settings
+            raise ValueError(
+                f"{checkpoint} was trained with --task {getattr(task, 'task', None)}, whose models the commands of "
+                "muse-plugin do not take; use fairseq-generate or fairseq-interactive."
+            )
+        task["_name"]  # is there
         if path.is_dir():
             sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
         if "data" not in overrides:

@@ -80,8 +80,16 @@ def iterate_stream(stream: BinaryIO, first_line: int = 1) -> Iterator[tuple[str,
         stream: where to read.
         first_line: the number of its first line, for the warning that of a line of more than ``LONGEST_LINE`` bytes
             only the beginning is read.
+
+    Raises:
+        ValueError: if the stream starts as gzip does.
     """
     for number, raw, is_cut in _iterate_raw(stream, first_line):
+        if number == 1 and raw.startswith(_GZIP_START):
+            raise ValueError(
+                "lines are read from plain text, but the input starts as a gzip file does; decompress it first, for "
+                "example by gzip -d."
+            )
         if is_cut:
             logger.warning("line %d is longer than %d bytes; only its beginning is read.", number, LONGEST_LINE)
         try:

@@ -6,6 +6,7 @@ text and sees to it that no line, however odd, ends the run.
 """
 
 import argparse
+import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -206,6 +207,8 @@ class Translator:
         }
         translations = [""] * len(lines)
         lengths = {position: len(tokens) for position, tokens in encoded.items()}
+        for position, length in lengths.items():
+            phrases[position] = self._fit_phrases(lines[position].number, phrases[position], length)
         for positions in make_batches(lengths, self.max_tokens, self.batch_size):
             found = self._search([encoded[p] for p in positions], [phrases[p] for p in positions])
             for position, tokens in zip(positions, found, strict=True):
@@ -247,6 +250,19 @@ class Translator:
             elif len(ids) > 0:
                 encoded.append(ids)
         return encoded
+
+    def _fit_phrases(self, number: int, phrases: list[Tensor], length: int) -> list[Tensor]:
+        """Those that fit one after the other into the longest translation of a sentence of ``length`` tokens."""
+        most = min(int(MAX_LENGTH_FACTOR * length + MAX_LENGTH_EXTRA), self.models[0].max_decoder_positions() - 1)
+        ends = itertools.accumulate(map(len, phrases))
+        fitting = [phrase for phrase, end in zip(phrases, ends, strict=True) if end <= most]
+        if len(fitting) < len(phrases):
+            logger.warning(
+                "line %d: its translation may have at most %d tokens, fewer than its phrases have; the last %d of its "
+                "phrases are left out.",
+                number, most, len(phrases) - len(fitting),
+            )  # fmt: skip
+        return fitting
 
     def _search(self, sentences: list[Tensor], phrases: list[list[Tensor]]) -> list[Tensor]:
         """The best hypothesis of each sentence, as token ids; the phrases of each sentence must occur in it."""

@@ -2,12 +2,42 @@
 
 import contextlib
 import json
+import logging
 from pathlib import Path
 from typing import Any, Optional, Union
 
+import torch
+from fairseq import hub_utils
 from fairseq.models.transformer import TransformerModelBase
 
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
+
+logger = logging.getLogger(__name__)
+
+
+class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
+    """fairseq's hub for raw text as it comes: blank lines stay blank, and of long ones the beginning is read."""
+
+    def sample(self, sentences: Any, beam: int = 1, verbose: bool = False, **kwargs: Any) -> Any:
+        """As fairseq's, which ``translate`` calls: a list of texts for a list, one text for one."""
+        if isinstance(sentences, str):
+            return self.sample([sentences], beam, verbose, **kwargs)[0]
+        longest = self.max_positions[0]
+        encoded = {}
+        for i, sentence in enumerate(sentences):
+            tokens = self.encode(sentence)
+            if len(tokens) > longest:
+                logger.warning(
+                    "sentence %d is longer than %d tokens; only its beginning is translated.", i + 1, longest
+                )
+                tokens = torch.cat([tokens[: longest - 1], tokens[-1:]])
+            if len(tokens) > 1:  # more than the end-of-sentence mark
+                encoded[i] = tokens
+        answers = [""] * len(sentences)
+        found = self.generate([*encoded.values()], beam, verbose, **kwargs) if encoded else []
+        for i, hypotheses in zip(encoded, found, strict=True):
+            answers[i] = self.decode(hypotheses[0]["tokens"])
+        return answers
 
 
 class HubLoading(TransformerModelBase):
@@ -32,7 +62,7 @@ class HubLoading(TransformerModelBase):
             **settings: what fairseq takes, such as ``tokenizer`` and ``bpe`` in place of the text pipeline.
 
         Returns:
-            fairseq's ``GeneratorHubInterface``: ``translate``, ``generate``, ``score``, on the CPU until ``cuda()``.
+            A ``TextHub``: ``translate``, ``generate``, ``score``, on the CPU until ``cuda()``.
 
         Raises:
             FileNotFoundError: if there is no checkpoint in the folder.
@@ -53,7 +83,8 @@ class HubLoading(TransformerModelBase):
                 if not {"tokenizer", "bpe"} & settings.keys():
                     settings.update(tokenizer="muse_text_pipeline", text_pipeline=str(place))
                 break
-        return super().from_pretrained(str(folder), checkpoint_file, data, **settings)
+        found = hub_utils.from_pretrained(str(folder), checkpoint_file, data, archive_map={}, **settings)
+        return TextHub(found["args"], found["task"], found["models"])
 
 
 def _read_languages(pipeline: Path) -> dict[str, str]:

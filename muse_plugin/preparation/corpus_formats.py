@@ -201,7 +201,7 @@ class TaggedWords:
                     yield _join_rows(rows)
                 rows = []
                 continue
-            cells = line.split("\t") if "\t" in line else line.split()
+            cells = line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
             if not self._is_skipped(cells, number, path):
                 rows.append((number, *self._pick(cells, number, path)))
             if len(rows) > MOST_WORDS:

@@ -37,13 +37,11 @@ def make_graphs(model: Any) -> tuple[EncoderGraph, StepGraph]:
         NotImplementedError: if it is of another kind.
     """
     encoder, decoder = getattr(model, "encoder", None), getattr(model, "decoder", None)
-    is_muse = isinstance(encoder, MuseEncoder) and isinstance(decoder, MuseDecoder)
-    is_plain = isinstance(encoder, TransformerEncoderBase) and isinstance(decoder, TransformerDecoderBase)
     try:
-        if not is_muse and not is_plain:
+        if not (isinstance(encoder, TransformerEncoderBase) and isinstance(decoder, TransformerDecoderBase)):
             raise NotImplementedError(f"it is a {type(model).__name__}")
         with torch.no_grad():
-            sides = [_prepare_layers(side, is_muse) for side in (encoder, decoder)]
+            sides = [_prepare_layers(side) for side in (encoder, decoder)]
             return EncoderGraph(encoder, *sides), StepGraph(decoder, sides[1])
     except NotImplementedError as error:
         raise NotImplementedError(
@@ -52,8 +50,9 @@ def make_graphs(model: Any) -> tuple[EncoderGraph, StepGraph]:
         ) from error
 
 
-def _prepare_layers(side: Any, is_muse: bool) -> nn.ModuleList:
+def _prepare_layers(side: Any) -> nn.ModuleList:
     """Copies of the layers of an encoder or decoder, in the form for inference, of operations that ONNX has."""
+    is_muse = isinstance(side, (MuseEncoder, MuseDecoder))
     layers = nn.ModuleList(copy.deepcopy(layer) if is_muse else from_fairseq(layer) for layer in side.layers)
     layers.float().cpu().eval()
     for module in list(layers.modules()):

@@ -199,6 +199,13 @@ def test_best_checkpoints_follow_the_direction_of_the_metric(tmp_path, maximize,
     assert [path.name for path in chosen] == [f"checkpoint.best_loss_{value}.pt" for value in expected]
 
 
+def test_best_checkpoints_may_have_negative_scores(tmp_path):
+    for value in ("-0.2000", "-0.1000", "0.3000"):
+        save_checkpoint(tmp_path / f"checkpoint.best_pearson_{value}.pt", make_model(), maximize_metric=False)
+    chosen = select_checkpoints([tmp_path], "best", 2)
+    assert [path.name for path in chosen] == [f"checkpoint.best_pearson_{value}.pt" for value in ("-0.2000", "-0.1000")]
+
+
 def test_all_best_checkpoints_need_no_direction(tmp_path):
     for value in ("4.1301", "4.1200"):
         save_checkpoint(tmp_path / f"checkpoint.best_nll_loss_{value}.pt", make_model())

@@ -1,6 +1,7 @@
 """Which checkpoint a folder stands for as ``--path``, and that it is said."""
 
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
@@ -61,6 +62,13 @@ def test_an_odd_list_of_averaged_files_is_passed_over(tmp_path, capsys):
     save_checkpoint(tmp_path / "checkpoint_avg.pt", {"w": torch.ones(1)}, **odd)
     read_state(tmp_path, {})
     assert capsys.readouterr().err.startswith("using checkpoint_avg.pt, the only checkpoint in")
+
+
+def test_a_task_that_the_commands_do_not_know_is_named(tmp_path):
+    cfg = {"task": Namespace(task="translation_multi_simple_epoch", data="data")}
+    save_checkpoint(tmp_path / "checkpoint_avg.pt", {"w": torch.ones(1)}, args=None, cfg=cfg)
+    with pytest.raises(ValueError, match=r"was trained with --task translation_multi_simple_epoch, whose models"):
+        read_state(tmp_path, {})
 
 
 def test_data_are_looked_for_above_the_checkpoint_and_next_to_it(trained, tmp_path, monkeypatch, capsys):

@@ -42,6 +42,8 @@ def build_of_fairseq(**flags):
 def build_variant(name):
     if name == "leaky":
         return build(conv_padding="leaky").eval()
+    if name == "fairseq_decoder":
+        return build(decoder_layer_type="fairseq").eval()
     return build_of_fairseq(**FAIRSEQ[name]) if name in FAIRSEQ else built(name)
 
 
@@ -69,7 +71,7 @@ def compare(net, graphs, encode, step):
             assert_close(scores, expected[order, position], atol=ATOL)
 
 
-@pytest.mark.parametrize("name", ["leaky", *VARIANTS, *FAIRSEQ])
+@pytest.mark.parametrize("name", ["leaky", "fairseq_decoder", *VARIANTS, *FAIRSEQ])
 def test_steps_with_explicit_histories_equal_the_model(name):
     net = build_variant(name)
     graphs = make_graphs(net)

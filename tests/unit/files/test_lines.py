@@ -96,7 +96,7 @@ def test_clean_line_leaves_printable_characters_and_single_spaces(line, cleaned)
 
 
 @settings(max_examples=200, deadline=None)
-@given(content=st.binary(max_size=80))
+@given(content=st.binary(max_size=80).filter(lambda content: not content.startswith(b"\x1f\x8b")))
 def test_iterate_lines_breaks_at_line_feeds_only(content):
     lines = list(iterate_stream(io.BytesIO(content)))
     assert len(lines) == content.count(b"\n") + (content[-1:] not in (b"", b"\n"))
@@ -106,3 +106,12 @@ def test_iterate_lines_reports_invalid_bytes_and_drops_carriage_returns():
     content = "eins\r\nzwei\u2028drei\n".encode() + b"vier \xff\n\nende"
     lines = list(iterate_stream(io.BytesIO(content)))
     assert lines == [("eins", True), ("zwei\u2028drei", True), ("vier \ufffd", False), ("", True), ("ende", True)]
+
+
+@pytest.mark.parametrize("is_raw", [True, False])
+def test_a_compressed_stream_is_refused(is_raw):
+    content = io.BytesIO(gzip.compress(b"a\nb\n"))
+    stream = content if is_raw else io.BufferedReader(content)
+    with pytest.raises(ValueError, match=r"^lines are read from plain text, but the input starts as a gzip file"):
+        list(iterate_stream(stream))
+    assert [text for text, _ in iterate_stream(io.BytesIO(b"\x1f\x8b"), first_line=2)] == ["\x1f\ufffd"]

@@ -56,6 +56,15 @@ def test_the_hub_takes_fairseqs_own_settings(folder):
     assert type(model.tokenizer).__name__ == "SpaceTokenizer"
 
 
+def test_the_hub_leaves_blank_lines_blank_and_reads_the_beginning_of_long_ones(folder, expected, caplog):
+    model = MuseModel.from_pretrained(folder)
+    assert model.translate(["", GERMAN[0], " \u2028"], beam=3, max_len_a=1.5, max_len_b=30) == ["", expected[0], ""]
+    assert model.translate("") == ""
+    long = " ".join(GERMAN * 9)
+    assert model.translate([long, GERMAN[0]], beam=3, max_len_a=1.5, max_len_b=30)[1] == expected[0]
+    assert "sentence 1 is longer than 20 tokens; only its beginning is translated." in caplog.messages
+
+
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     sentence = (
         r"^the folder must hold one of checkpoint_avg\.pt, checkpoint_best\.pt, checkpoint_last\.pt, but "
@@ -100,6 +109,22 @@ def test_phrases_occur_in_the_translations_of_their_own_lines(folder, order):
     assert "isn't" not in free[2]
     if order == "ordered":
         assert translations[0].index("the station") < translations[0].index("see")
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_phrases_that_a_translation_has_no_room_for_are_left_out_and_said(folder, order, caplog):
+    translator = Translator.load(folder, cpu=True, beam=2, constraints=order)
+    with caplog.at_level(logging.WARNING):
+        translation, other = translator.translate_lines(
+            [Line(1, f"{GERMAN[0]}\tsee\tthe station\t{'the station ' * 40}\tis"), Line(2, f"{GERMAN[1]}\tsee")]
+        )
+    assert "see" in translation
+    assert "the station" in translation
+    assert "see" in other
+    assert [message for message in caplog.messages if message.startswith("line ")] == [
+        "line 1: its translation may have at most 11 tokens, fewer than its phrases have; the last 2 of its phrases "
+        "are left out."
+    ]
 
 
 def test_a_phrase_with_unknown_words_is_left_out_and_said(folder, caplog):

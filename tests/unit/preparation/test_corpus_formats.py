@@ -129,6 +129,11 @@ def test_tagged_sentences_end_at_blank_lines(write):
     assert [example.labels for example in read(path, "conll:1,2")] == [("NNP", "VB"), ("NN",), ("X",)]
 
 
+def test_only_plain_spaces_separate_the_columns_of_a_line_without_tabs(write):
+    (example,) = read(write("a", " 10\u00a0000   B-X \nne\u3000w O\n"), "conll")
+    assert (example.words, example.labels) == (("10\u00a0000", "ne\u3000w"), ("B-X", "O"))
+
+
 def test_a_tab_is_the_only_separator_of_a_line_that_has_one(write):
     assert read(write("a", "New York\tB-LOC\n#tag\tO\n"), "conll")[0].words == ("New York", "#tag")
 

@@ -26,6 +26,7 @@ from muse_plugin.inference.translate import Translator
 from muse_plugin.serve import serve, view
 from muse_plugin_command import cli
 
+SENTENCES = GERMAN[:3]
 TIMEOUT = 60  # seconds, for a machine that is busy
 parse = functools.partial(parse_flags, "view", "--path", "model")
 parse_serve = functools.partial(parse_flags, "serve", "--path", "model")
@@ -74,13 +75,13 @@ def get(url, path, **fields):
 def test_it_serves_what_translate_prints_until_it_is_told_to_end(folder, how):
     command = Command("serve", "--path", folder, "--split", "lines", "--max-waiting", 500)
     assert command.line == f"{folder} is served at {command.url} (Ctrl-C ends)\n"
-    expected = [Translator.load(folder, cpu=True).translate_lines([Line(1, text)])[0] for text in GERMAN]
+    expected = [Translator.load(folder, cpu=True).translate_lines([Line(1, text)])[0] for text in SENTENCES]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda i: get(command.url, "translate", q=GERMAN[i % 3], target="en"), range(24)))
+        answers = list(pool.map(lambda i: get(command.url, "translate", q=SENTENCES[i % 3], target="en"), range(24)))
         assert [answer["translatedText"] for answer in answers] == expected * 8
-        texts = get(command.url, "translate", q=GERMAN, target="en")["translatedText"]
+        texts = get(command.url, "translate", q=SENTENCES, target="en")["translatedText"]
         assert texts == expected
-        last = [pool.submit(get, command.url, "translate", q=GERMAN[0], target="en") for _ in range(4)]
+        last = [pool.submit(get, command.url, "translate", q=SENTENCES[0], target="en") for _ in range(4)]
         time.sleep(0.1)
         (output, error), code = command.end(how)
     assert (output, code) == ("", 0)
@@ -93,16 +94,16 @@ def test_it_serves_what_translate_prints_until_it_is_told_to_end(folder, how):
 def test_after_kill_9_the_same_port_is_served_again_and_nothing_is_left(exported, tmp_path):
     before = sorted(exported.iterdir())
     killed = Command("serve", "--path", exported, "--batch-size", 1, TMPDIR=str(tmp_path))
-    assert get(killed.url, "translate", q=GERMAN[0], target="en")["translatedText"]
+    assert get(killed.url, "translate", q=SENTENCES[0], target="en")["translatedText"]
     with ThreadPoolExecutor(1) as pool:
-        lost = pool.submit(get, killed.url, "translate", q="\n".join(GERMAN * 300), target="en")
+        lost = pool.submit(get, killed.url, "translate", q="\n".join(SENTENCES * 300), target="en")
         wait_until(lambda: "muse_plugin_waiting_sentences 0.0" not in read(killed.url, "metrics"))
         killed.end(signal.SIGKILL)
         with pytest.raises((OSError, http.client.HTTPException)):
             lost.result(TIMEOUT)
     again = Command("serve", "--path", exported, port=urlsplit(killed.url).port, TMPDIR=str(tmp_path))
     assert again.url == killed.url
-    assert get(again.url, "translate", q=GERMAN[0], target="en")["translatedText"]
+    assert get(again.url, "translate", q=SENTENCES[0], target="en")["translatedText"]
     assert again.end(signal.SIGTERM)[1] == 0
     assert sorted(exported.iterdir()) == before
     assert list(tmp_path.iterdir()) == []
@@ -111,8 +112,8 @@ def test_after_kill_9_the_same_port_is_served_again_and_nothing_is_left(exported
 def test_the_page_is_served_where_it_is_asked_for(folder):
     command = Command("serve", "--path", folder, "--page", "--beam", 3)
     assert get(command.url, "model")["beam"] == 3
-    assert get(command.url, "inspect", text=GERMAN[0])["hypotheses"]
-    assert get(command.url, "translate", q=GERMAN[0], target="en")["translatedText"]
+    assert get(command.url, "inspect", text=SENTENCES[0])["hypotheses"]
+    assert get(command.url, "translate", q=SENTENCES[0], target="en")["translatedText"]
     assert command.end(signal.SIGINT)[1] == 0
 
 
