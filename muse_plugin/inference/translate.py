@@ -208,7 +208,8 @@ class Translator:
         translations = [""] * len(lines)
         lengths = {position: len(tokens) for position, tokens in encoded.items()}
         for position, length in lengths.items():
-            phrases[position] = self._fit_phrases(lines[position].number, phrases[position], length)
+            if phrases[position]:
+                phrases[position] = self._fit_phrases(lines[position].number, phrases[position], length)
         for positions in make_batches(lengths, self.max_tokens, self.batch_size):
             found = self._search([encoded[p] for p in positions], [phrases[p] for p in positions])
             for position, tokens in zip(positions, found, strict=True):
