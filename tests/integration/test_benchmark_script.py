@@ -34,8 +34,9 @@ def test_the_script_measures_every_kind_and_writes_the_report(tmp_path):
 )
 def test_a_trial_leaves_the_results_of_the_repository_alone(tmp_path, trial, results, output):
     script, programs = tmp_path / SCRIPT, tmp_path / "programs"
-    script.parent.mkdir(parents=True)
-    script.write_text((REPOSITORY / SCRIPT).read_text())
+    for path in (SCRIPT, "scripts/environment.sh"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text((REPOSITORY / path).read_text())
     programs.mkdir()
     (programs / "python").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >>{tmp_path}/words\n')
     (programs / "python").chmod(0o755)
