@@ -29,10 +29,12 @@ enter_environment() {
   hash -r
 }
 
-enter_repository() { # enter_repository COMMAND...: unless SKIP_SETUP=1, runs it (true: nothing), enters the environment; sets PYTHONPATH
-  if [[ "${SKIP_SETUP:-0}" != 1 ]]; then
-    "$@"
-    enter_environment
-  fi
+enter_repository() { # enters the environment, unless SKIP_SETUP=1: then the python on the PATH is used as it is; sets PYTHONPATH
+  if [[ "${SKIP_SETUP:-0}" != 1 ]]; then enter_environment; fi
   export PYTHONPATH="$muse_plugin_root${PYTHONPATH:+:$PYTHONPATH}"
+}
+
+set_up_repository() { # installs what is missing, unless SKIP_SETUP=1, and enters the repository
+  if [[ "${SKIP_SETUP:-0}" != 1 ]]; then bash "$muse_plugin_root/scripts/setup.sh" --if-needed; fi
+  enter_repository
 }

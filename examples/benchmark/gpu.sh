@@ -15,5 +15,5 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 # shellcheck source=scripts/environment.sh
 . "$root/scripts/environment.sh"
-enter_repository true
+enter_repository
 exec python "$here/gpu.py" --minutes "${MINUTES:-25}" "$@"

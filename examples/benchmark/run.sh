@@ -22,7 +22,7 @@ else
 fi
 # shellcheck source=scripts/environment.sh
 . "$root/scripts/environment.sh"
-enter_repository true
+enter_repository
 mkdir -p "$results"
 
 options=(--threads "${THREADS:-2}")

@@ -15,7 +15,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 # shellcheck source=scripts/environment.sh
 . "$root/scripts/environment.sh"
-enter_repository bash "$root/scripts/setup.sh" --if-needed
+set_up_repository
 export SKIP_SETUP=1
 
 suffix=$([[ "${FAST_TRIAL:-0}" == 1 ]] && echo -trial || echo)

@@ -32,7 +32,7 @@ check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positiv
 
 # shellcheck source=scripts/environment.sh
 . "$root/scripts/environment.sh"
-enter_repository bash "$root/scripts/setup.sh" --if-needed
+set_up_repository
 export PYTHONUNBUFFERED=1
 
 expected_bleu=(49 58)

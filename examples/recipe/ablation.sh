@@ -48,6 +48,6 @@ unset ROW SEED
 run=${runs[0]#*=}
 # shellcheck source=scripts/environment.sh
 . "$tools/../../scripts/environment.sh"
-enter_repository true
+enter_repository
 python "$tools/ablation_table.py" "${runs[@]}" --recipe "${RECIPE:-iwslt14_de_en}" --output "${run%/*}/ablation.md"
 exit "$outside"

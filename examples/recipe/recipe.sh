@@ -90,7 +90,7 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   root=$(cd "$recipe_tools/../.." && pwd -P)
   # shellcheck source=scripts/environment.sh
   . "$root/scripts/environment.sh"
-  enter_repository bash "$root/scripts/setup.sh" --if-needed
+  set_up_repository
   export PYTHONUNBUFFERED=1
   # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}

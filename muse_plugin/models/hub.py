@@ -83,7 +83,7 @@ class HubLoading(TransformerModelBase):
                 if not {"tokenizer", "bpe"} & settings.keys():
                     settings.update(tokenizer="muse_text_pipeline", text_pipeline=str(place))
                 break
-        found = hub_utils.from_pretrained(str(folder), checkpoint_file, data, archive_map={}, **settings)
+        found = hub_utils.from_pretrained(str(folder), checkpoint_file, data, archive_map=cls.hub_models(), **settings)
         return TextHub(found["args"], found["task"], found["models"])
 
 

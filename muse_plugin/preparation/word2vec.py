@@ -74,7 +74,7 @@ def train_word_vectors(
     """
     models, texts = import_gensim(), _Texts(iterate_texts)
     options = {name: value for name, value in settings.items() if name != "algorithm"}
-    options |= {"sg": int(settings["algorithm"] == "skip-gram"), "workers": 1, "hashfxn": hash_word}
+    options |= {"sg": int(settings["algorithm"] == "skip-gram"), "workers": 1, "hashfxn": _hash_word}
     with _silence_gensim():
         if buckets > 0:
             model = models.FastText(vector_size=width, bucket=buckets, **options)
@@ -121,6 +121,6 @@ def _silence_gensim() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def hash_word(word: str) -> int:
+def _hash_word(word: str) -> int:
     """A hash for gensim that is the same in every process."""
     return zlib.crc32(word.encode("utf-8", errors="surrogatepass"))

@@ -1,6 +1,6 @@
 """Folders with all that ``muse-plugin view`` needs; the models have never been trained."""
 
-from support.fairseq_commands import save_untrained
+from support.fairseq_commands import save_untrained, sharpen
 from support.translation_models import save_texts
 
 MAX_SOURCE_POSITIONS = 30
@@ -18,12 +18,5 @@ def make_model_folder(folder, arch="muse_tiny", *flags, **text):
     save_texts(folder, **text)
     positions = [f"--max-source-positions={MAX_SOURCE_POSITIONS}", f"--max-target-positions={MAX_TARGET_POSITIONS}"]
     words = [folder, "--arch", arch, "--source-lang=de", "--target-lang=en", *SIZES, *positions, *flags]
-
-    def change(name, parameter):
-        if name.endswith("gate"):
-            parameter.normal_(std=0.5)
-        elif parameter.dim() > 1 and "embed" not in name:
-            parameter.mul_(3)
-
-    save_untrained(folder / "checkpoint_avg.pt", *words, change=change)
+    save_untrained(folder / "checkpoint_avg.pt", *words, change=sharpen)
     return folder

@@ -4,7 +4,7 @@ from functools import cached_property
 
 import pytest
 import torch
-from support.fairseq_commands import SMALL, make_data, save_untrained
+from support.fairseq_commands import SMALL, make_data, save_untrained, sharpen
 from support.sentence_models import write_data
 
 WORDS = "a good film bad story indeed the plot of it was rather thin but fun $5 <i>".split()
@@ -15,16 +15,9 @@ TRUNK = ["--word-embed-dim=8", "--encoder-embed-dim=12", "--classifier-hidden-di
 
 def save_checkpoint(folder, data, arch, *flags, seed=1):
     """Writes a checkpoint as fairseq-train does, in which heads look at something."""
-
-    def change(name, parameter):
-        if name.endswith("gate"):
-            parameter.normal_(std=0.5)
-        elif parameter.dim() > 1 and "embed" not in name:
-            parameter.mul_(3)
-
     folder.mkdir(exist_ok=True)
     words = [data, "--arch", arch, "--cpu", "--optimizer", "adam", *flags]
-    save_untrained(folder / "checkpoint_best.pt", *words, seed=seed, change=change, num_updates=7)
+    save_untrained(folder / "checkpoint_best.pt", *words, seed=seed, change=sharpen, num_updates=7)
     return folder
 
 

@@ -21,6 +21,7 @@ WRITTEN = [
     *("everything_limited", "conv_before_cross_attention", "growing_kernels", "normalize_before", "no_positions"),
     *("learned_positions", "embedding_norm", "other_embedding_widths", "adaptive_softmax", "share_all_embeddings"),
 ]
+MORE = {"leaky": {"conv_padding": "leaky"}, "fairseq_decoder": {"decoder_layer_type": "fairseq"}}
 FAIRSEQ = {
     "transformer": {},
     "transformer_normalized_before": {"encoder_normalize_before": True, "decoder_normalize_before": True},
@@ -40,10 +41,8 @@ def build_of_fairseq(**flags):
 
 
 def build_variant(name):
-    if name == "leaky":
-        return build(conv_padding="leaky").eval()
-    if name == "fairseq_decoder":
-        return build(decoder_layer_type="fairseq").eval()
+    if name in MORE:
+        return build(**MORE[name]).eval()
     return build_of_fairseq(**FAIRSEQ[name]) if name in FAIRSEQ else built(name)
 
 
@@ -71,7 +70,7 @@ def compare(net, graphs, encode, step):
             assert_close(scores, expected[order, position], atol=ATOL)
 
 
-@pytest.mark.parametrize("name", ["leaky", "fairseq_decoder", *VARIANTS, *FAIRSEQ])
+@pytest.mark.parametrize("name", [*MORE, *VARIANTS, *FAIRSEQ])
 def test_steps_with_explicit_histories_equal_the_model(name):
     net = build_variant(name)
     graphs = make_graphs(net)
