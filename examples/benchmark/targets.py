@@ -92,14 +92,46 @@ def _against_ctranslate2(what: str, setting: str, name: str, **more: Any) -> Tar
     return Target(what, "CTranslate2's Transformer, equal parameters", "generate", name, baseline, 1.0, case)
 
 
+def _float16_decoding(sentences: int, least: float) -> Target:
+    what = f"float16 and CUDA graphs: decoding of MUSE-simple, 6+6 layers, 512/1024, batch {sentences}"
+    case = (("setting", "six_layers"), ("sentences", sentences), ("length", 25))
+    half = (("dtype", "float16"),)
+    return Target(what, _RIVAL, "generate", systems.SIMPLE, systems.TRANSFORMER, least, case, half, gpu_only=True)
+
+
+def _training(what: str, against: str, baseline: str, least: float, length: int | None = None, **more: Any) -> Target:
+    case = (("setting", "base"), *((("length", length),) if length else ()))
+    return Target(f"MUSE base: {what}", against, "train", systems.MUSE, baseline, least, case, **more)
+
+
+def _conv(what: str, against: str, baseline: str, least: float, **more: Any) -> Target:
+    return Target(what, against, "conv", conv_speed.OURS, baseline, least, **more)
+
+
+def _windows(length: int, least: float, paper: str = "") -> Target:
+    what = f"encoder layers of windows {SCALES[0]}, {length} tokens, forward{paper}"
+    case = (("scales", SCALES[0]), ("length", length))
+    return Target(what, "fairseq Transformer layers", "attention", window_speed.OURS, window_speed.FAIRSEQ, least, case)
+
+
+def _sentence(length: int, least: float, paper: str) -> Target:
+    what = f"multi_scale_transformer from ids to scores, {length} words{paper}"
+    ours, fairseqs = sentence_speed.MULTI_SCALE, sentence_speed.FAIRSEQ
+    return Target(what, "fairseq's encoder", "sentence", ours, fairseqs, least, (("length", length),))
+
+
 _RIVAL = "fairseq Transformer, equal parameters"
+_AS_DEEP = "fairseq Transformer, equal parameters and depth"
 _CONV_RIVAL = "fairseq dynamic-conv model, equal parameters"
+_PYTHON_CONV = "fairseq's Python dynamic convolution"
+_UNFUSED = "its own unfused form with fairseq's loss"
 _SIX = "six_layers", systems.SIMPLE, systems.TRANSFORMER
 _INT8 = "six_layers", systems.SIMPLE_INT8, systems.TRANSFORMER
 _BASE = "base", systems.MUSE, systems.DYNAMIC_CONV
 _BY_ONNX = "by onnxruntime"
 # Average lengths of MR, MTL-16 and IMDB: how much faster than a Transformer, and Figure 4 of arXiv:1912.00544.
 _PAPER_LENGTHS = ((22, 2.0, " (paper: 1.8x)"), (109, 2.5, " (paper: 6.5x)"), (201, 3.0, " (paper: 10x)"))
+_LENGTHS = (25, 100)
 TARGETS = (
     _decoding("MUSE-simple, 6+6 layers, 512/1024: decoding, batch 1 (paper: 1.31x)", _RIVAL, *_SIX, 1, 1.6),
     _decoding("the same, batch 32", _RIVAL, *_SIX, 32, 1.6),
@@ -115,118 +147,43 @@ TARGETS = (
     _against_ctranslate2("every batch and beam: the same, int8 weights", "six_layers", systems.SIMPLE_ONNX_INT8),
     _against_ctranslate2(f"every batch and beam: MUSE base {_BY_ONNX}", "base", systems.MUSE_ONNX),
     _against_ctranslate2("every beam: the same, int8 weights, batch 32", "base", systems.MUSE_ONNX_INT8, sentences=32),
+    *(_training(f"training step, sentences of {n} tokens", _UNFUSED, systems.MUSE_UNFUSED, 1.5, n) for n in _LENGTHS),
     *(
-        Target(
-            f"MUSE base: training step, sentences of {length} tokens",
-            "its own unfused form with fairseq's loss",
-            "train",
-            systems.MUSE,
-            systems.MUSE_UNFUSED,
-            1.5,
-            (("setting", "base"), ("length", length)),
-        )
-        for length in (25, 100)
-    ),
-    *(
-        Target(
-            f"MUSE base: time of a training step, sentences of {length} tokens",
-            "fairseq Transformer, equal parameters and depth",
-            "train",
-            systems.MUSE,
+        _training(
+            f"time of a training step, sentences of {n} tokens",
+            _AS_DEEP,
             systems.TRANSFORMER,
             1 / 1.1,
-            (("setting", "base"), ("length", length)),
+            n,
             inverted=True,
         )
-        for length in (25, 100)
+        for n in _LENGTHS
     ),
-    Target(
-        "dynamic convolution, forward and backward: at every size",
-        "fairseq's Python dynamic convolution",
-        "conv",
-        conv_speed.OURS,
-        conv_speed.FAIRSEQ,
-        3.0,
-    ),
-    Target(
-        "the same: at its best",
-        "fairseq's Python dynamic convolution",
-        "conv",
-        conv_speed.OURS,
-        conv_speed.FAIRSEQ,
-        8.0,
-        pick=max,
-    ),
-    Target(
-        "MUSE base: peak memory of a training step, vocabulary 32,000",
+    _conv("dynamic convolution, forward and backward: at every size", _PYTHON_CONV, conv_speed.FAIRSEQ, 3.0),
+    _conv("the same: at its best", _PYTHON_CONV, conv_speed.FAIRSEQ, 8.0, pick=max),
+    _training(
+        "peak memory of a training step, vocabulary 32,000",
         "fairseq Transformer and loss",
-        "train",
-        systems.MUSE,
         systems.TRANSFORMER,
         1 / 0.6,
-        (("setting", "base"),),
-        (("vocabulary", 32_000),),
-        "bytes",
+        settings=(("vocabulary", 32_000),),
+        unit="bytes",
         inverted=True,
     ),
-    *(
-        Target(
-            f"encoder layers of windows {SCALES[0]}, {length} tokens, forward{paper}",
-            "fairseq Transformer layers",
-            "attention",
-            window_speed.OURS,
-            window_speed.FAIRSEQ,
-            least,
-            (("scales", SCALES[0]), ("length", length)),
-        )
-        for length, least, paper in (*_PAPER_LENGTHS, (400, 4.0, ""), (800, 6.0, ""))
-    ),
-    *(
-        Target(
-            f"multi_scale_transformer from ids to scores, {length} words{paper}",
-            "fairseq's encoder",
-            "sentence",
-            sentence_speed.MULTI_SCALE,
-            sentence_speed.FAIRSEQ,
-            least,
-            (("length", length),),
-        )
-        for length, least, paper in _PAPER_LENGTHS
-    ),
-    *(
-        Target(
-            f"float16 and CUDA graphs: decoding of MUSE-simple, 6+6 layers, 512/1024, batch {sentences}",
-            _RIVAL,
-            "generate",
-            systems.SIMPLE,
-            systems.TRANSFORMER,
-            least,
-            (("setting", "six_layers"), ("sentences", sentences), ("length", 25)),
-            (("dtype", "float16"),),
-            gpu_only=True,
-        )
-        for sentences, least in ((1, 3.4), (32, 6.0))
-    ),
-    Target(
+    *(_windows(*row) for row in (*_PAPER_LENGTHS, (400, 4.0), (800, 6.0))),
+    *(_sentence(*row) for row in _PAPER_LENGTHS),
+    _float16_decoding(1, 3.4),
+    _float16_decoding(32, 6.0),
+    _conv(
         "time of the dynamic convolution, forward and backward, at every size",
         "one copy of its inputs and outputs",
-        "conv",
-        conv_speed.OURS,
         conv_speed.FLOOR,
         1 / 1.5,
         inverted=True,
         gpu_only=True,
     ),
-    Target(
-        "MUSE base: training step of 4,000 tokens",
-        "fairseq Transformer, equal parameters and depth",
-        "train",
-        systems.MUSE,
-        systems.TRANSFORMER,
-        1.5,
-        (("setting", "base"),),
-        (("tokens", 4000),),
-        gpu_only=True,
+    _training(
+        "training step of 4,000 tokens", _AS_DEEP, systems.TRANSFORMER, 1.5, settings=(("tokens", 4000),), gpu_only=True
     ),
 )
 
