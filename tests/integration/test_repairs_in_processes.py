@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.pickled_call import Call
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "muse_plugin"
@@ -188,16 +189,6 @@ validate.cli_main()
     assert re.search(rf"valid on 'valid' subset .* bsz {VALID_SENTENCES}$", output, re.MULTILINE)
 
 
-class Touch:
-    """Pickled as a call that creates a file."""
-
-    def __init__(self, marker):
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.system, (f"touch {self.marker}",)
-
-
 def generate_from(state, trained, folder):
     torch.save(state, folder / "evil.pt")
     return fairseq("generate", trained.data, "--path", folder / "evil.pt", "--cpu", expect_success=False)
@@ -205,7 +196,7 @@ def generate_from(state, trained, folder):
 
 def test_generate_refuses_a_checkpoint_that_would_run_code_when_read(trained, tmp_path):
     state = torch.load(trained.path, weights_only=False)
-    state["extra_state"]["hidden"] = Namespace(inside=Touch(tmp_path / "ran"))
+    state["extra_state"]["hidden"] = Namespace(inside=Call(os.system, f"touch {tmp_path / 'ran'}"))
     output = generate_from(state, trained, tmp_path)
     assert "GLOBAL posix.system" in output
     assert not (tmp_path / "ran").exists()

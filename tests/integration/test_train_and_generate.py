@@ -1,8 +1,6 @@
 """From binarised data to translations with fairseq's own commands, for every kind of model."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -118,17 +116,3 @@ def test_eight_bits_also_reach_a_model_trained_before_there_was_the_option(data,
         overrides = "{'model': {'int8_inference': True}}"
         assert len(generate(data, checkpoint, "--model-overrides", overrides)) == TEST_SENTENCES
         assert len(packed) == 2 * (2 + 2) + 1  # input and output product of every layer, output layer
-
-
-def test_hydra_trains_a_preset(data, tmp_path):
-    command = [
-        sys.executable, "-m", "fairseq_cli.hydra_train", f"common.user_dir={USER_DIR}", "common.cpu=true",
-        "task=translation", f"task.data={data}", "+model._name=muse_simple_tiny", "+model.encoder_layers=1",
-        "criterion=label_smoothed_cross_entropy", "optimizer=adam", "optimization.lr=[0.001]",
-        "optimization.max_update=1", "dataset.max_tokens=200", "dataset.num_workers=0",
-        f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    model = load_checkpoint(tmp_path / "checkpoint_last.pt")["cfg"]["model"]
-    assert (model["encoder_layers"], model["decoder_layers"], model["encoder_embed_dim"]) == (1, 4, 128)

@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import hashlib
 import http.server
-import importlib.util
 import io
 import json
 import lzma
@@ -15,28 +14,21 @@ import threading
 import zipfile
 
 import pytest
-from support.helpers import REPOSITORY, run_command
+from support.helpers import REPOSITORY, load_program, run_command
 from support.memory_limit import limited_memory
 
 MEBIBYTE = 1 << 20
-
-
-def load(name):
-    path = REPOSITORY / "examples" / "recipe" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"hostile_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+RECIPE = REPOSITORY / "examples" / "recipe"
 
 
 @pytest.fixture(scope="module")
 def corpus():
-    return load("corpus")
+    return load_program(RECIPE / "corpus.py")
 
 
 @pytest.fixture(scope="module")
 def download():
-    return load("download")
+    return load_program(RECIPE / "download.py")
 
 
 def make_tar(path, *members, mode="w:gz"):
@@ -287,7 +279,7 @@ def run_download(folder, line, *words):
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     (folder / "downloads.tsv").write_text(line)
-    tool = REPOSITORY / "examples" / "recipe" / "download.py"
+    tool = RECIPE / "download.py"
     return run_command([sys.executable, str(tool), str(folder / "downloads.tsv"), str(folder / "raw"), *words], folder)
 
 
@@ -361,5 +353,5 @@ def test_a_table_of_hostile_results_gives_one_sentence(tmp_path, content):
     with pytest.raises(
         ValueError, match=r"a\.json must be written by 'muse-plugin evaluate --output', but is not"
     ) as fault:
-        load("results_table").read_results(tmp_path / "a.json")
+        load_program(RECIPE / "results_table.py").read_results(tmp_path / "a.json")
     assert len(str(fault.value)) < 500

@@ -8,6 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from support.helpers import REPOSITORY
 from support.memory_limit import limited_memory
+from support.pickled_call import Call
 from support.sentence_models import write_data
 
 from muse_plugin.checkpoints.whole_checkpoints import find_newest_whole
@@ -92,18 +93,13 @@ def test_a_link_in_a_cache_is_not_written_through(tmp_path, name):
     check_folder(tmp_path / "link")
 
 
-class Call:
-    def __reduce__(self):
-        return bytearray, (BOMB,)
-
-
 def test_fairseqs_own_reading_of_a_checkpoint_has_a_limit(tmp_path):
     from fairseq import checkpoint_utils
 
     assert not checkpoint_bombs.REPAIR.is_needed()
     history = [{"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 3}]
     progress = {"optimizer_history": history, "extra_state": {"train_iterator": {"epoch": 1}}, "task_state": {}}
-    torch.save({"model": {}, **progress, "x": Call()}, tmp_path / "checkpoint_1_3.pt")
+    torch.save({"model": {}, **progress, "x": Call(bytearray, BOMB)}, tmp_path / "checkpoint_1_3.pt")
     with limited_memory(), pytest.raises(ValueError, match="use the Python object bytearray"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint_1_3.pt"))
     with limited_memory():

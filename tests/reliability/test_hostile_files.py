@@ -23,6 +23,7 @@ from omegaconf import OmegaConf
 from support import fairseq_commands
 from support.helpers import PACKAGE, REPOSITORY, run_python
 from support.memory_limit import limited_memory
+from support.pickled_call import Call
 from support.translation_models import save_translation_model
 
 from muse_plugin.checkpoints.safe_loading import ALLOWED, load_checkpoint
@@ -39,16 +40,6 @@ from muse_plugin_command import cli
 MEBIBYTE = 1 << 20
 BOMB = 150 * MEBIBYTE  # more than limited_memory allows
 SHORT = 1000  # characters of a sentence
-
-
-class Call:
-    """Pickled as the call of a function, perhaps with a state."""
-
-    def __init__(self, function, *arguments, state=None):
-        self.parts = (function, arguments) if state is None else (function, arguments, state)
-
-    def __reduce__(self):
-        return self.parts
 
 
 def os_system(marker):
@@ -96,14 +87,19 @@ def test_no_call_in_a_checkpoint_is_made(tmp_path, kind, is_archive):
     assert not marker.exists()
 
 
+def pack(path, change=lambda name, part: part):
+    """Writes an archive of torch again, packed."""
+    with zipfile.ZipFile(path) as old:
+        parts = {name: change(name, old.read(name)) for name in old.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as new:
+        for name, part in parts.items():
+            new.writestr(name, part)
+
+
 def write_pickle(path, content):
     """A checkpoint of today's format with this pickle in it."""
     torch.save({"model": {}}, path)
-    with zipfile.ZipFile(path) as old:
-        parts = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(path, "w") as new:
-        for name, part in parts.items():
-            new.writestr(name, content if name.endswith("data.pkl") else part)
+    pack(path, lambda name, part: content if name.endswith("data.pkl") else part)
 
 
 def text(value):
@@ -177,15 +173,6 @@ def test_no_name_in_a_checkpoint_leads_out_of_it(tmp_path):
 
 
 # ---- checkpoints: memory ---------------------------------------------------------------------------------------------
-
-
-def pack(path, change=lambda name, part: part):
-    """Writes an archive of torch again, packed."""
-    with zipfile.ZipFile(path) as old:
-        parts = {name: change(name, old.read(name)) for name in old.namelist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as new:
-        for name, part in parts.items():
-            new.writestr(name, part)
 
 
 @pytest.mark.parametrize("bomb", ["data.pkl", "data/0"])

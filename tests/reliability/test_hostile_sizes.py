@@ -22,6 +22,7 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
 from support.helpers import assert_close, run_python
 from support.memory_limit import budget, limited_memory
+from support.pickled_call import Call
 from support.translation_models import save_translation_model
 from torch import nn
 
@@ -43,16 +44,6 @@ PROGRESS = {
     "extra_state": {"train_iterator": {"epoch": 1}},
     "task_state": {},
 }
-
-
-class Call:
-    """Pickled as the call of a function."""
-
-    def __init__(self, function, *arguments):
-        self.parts = function, arguments
-
-    def __reduce__(self):
-        return self.parts
 
 
 # ---- archives --------------------------------------------------------------------------------------------------------

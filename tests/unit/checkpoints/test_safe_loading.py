@@ -15,6 +15,7 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import meters
 from omegaconf import OmegaConf
+from support.pickled_call import Call
 from torch.serialization import add_safe_globals, clear_safe_globals, get_safe_globals
 
 from muse_plugin.checkpoints import safe_loading
@@ -136,16 +137,6 @@ def test_arrays_from_a_checkpoint_are_written_again_as_plain_numpy(tmp_path):
 
 
 # ---- files that would run code ---------------------------------------------------------------------------------------
-
-
-class Call:
-    """Pickled as the call of a function."""
-
-    def __init__(self, function, *arguments, state=None):
-        self.parts = (function, arguments) if state is None else (function, arguments, state)
-
-    def __reduce__(self):
-        return self.parts
 
 
 def touch_command(marker):

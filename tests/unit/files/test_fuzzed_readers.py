@@ -4,7 +4,6 @@ Each reader gets valid files with damage, in a process of its own (``support.bou
 default, always the same ones; many others with ``-m slow``. What was once found is in ``FOUND``, and tried each time.
 """
 
-import importlib.util
 import io
 import json
 import os
@@ -25,7 +24,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.bounded_reader import MEBIBYTE, BoundedReader, RuleError
 from support.damage import compress, damaged_bytes, damaged_file, damaged_gzip, damaged_json, damaged_zip
-from support.helpers import REPOSITORY, save_checkpoint
+from support.helpers import REPOSITORY, load_program, save_checkpoint
 from support.translation_models import ENGLISH, GERMAN
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
@@ -58,16 +57,7 @@ LINE = "Wo ist der Bahnhof? \u00e4\u2581@@ </s> 2:30"
 WORDS = {"a": 0, "the": 1, "of": 2, **{f"word{number}": number for number in range(3, 20_000)}}
 
 
-def _load_corpus():
-    """The module of recipes that unpacks archives."""
-    path = REPOSITORY / "examples" / "recipe" / "corpus.py"
-    spec = importlib.util.spec_from_file_location("fuzzed_corpus", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-corpus = _load_corpus()
+corpus = load_program(REPOSITORY / "examples" / "recipe" / "corpus.py")  # which unpacks archives
 
 
 # ---- readers, which get the path of the damaged file -----------------------------------------------------------------

@@ -199,8 +199,9 @@ def test_equal_dictionaries_may_be_two_objects():
 
 def test_build_raises_error_when_shared_embeddings_have_different_widths():
     (sentence,) = faults_of(share_all_embeddings=True, decoder_embed_dim=8)
-    for part in ("--share-all-embeddings", "--encoder-embed-dim", "--decoder-embed-dim"):
-        assert part in sentence
+    assert sentence.startswith(
+        "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, but got 16 and 8"
+    )
 
 
 @pytest.mark.parametrize(("side", "keep"), on_both_sides("0,2", "a", "0,-3", "0,0.5"))
@@ -217,6 +218,20 @@ def test_build_raises_error_when_half_the_width_does_not_divide_into_heads(side)
     # 16 heads do divide the width of 16: the user must learn which branch wants more, and from which flag.
     assert "long_short_range" in sentence
     assert f"--{side}" in sentence
+
+
+@pytest.mark.parametrize(
+    ("side", "flag", "value"),
+    [
+        ("encoder", "branches", "conv,long_short_range,ffn"),
+        ("encoder", "conv_type", "lightweight"),
+        ("decoder", "conv_type", "lightweight"),
+    ],
+)
+def test_build_raises_error_when_long_short_range_meets_another_convolution(side, flag, value):
+    (sentence,) = faults_of(**{f"{side}_branches": "long_short_range,ffn", f"{side}_{flag}": value})
+    assert "long_short_range has a dynamic convolution of its own" in sentence
+    assert f"--{side}-{flag.replace('_', '-')} {value}" in sentence
 
 
 def test_all_faults_are_reported_together():
