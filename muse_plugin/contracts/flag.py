@@ -19,7 +19,7 @@ def flag(default: Any, help: str) -> Any:
 
 
 def size(default: Any, help: str) -> Any:
-    """A flag that must be at least 1; see ``find_wrong_values``."""
+    """A flag that must be at least 1, if it has a value; see ``find_wrong_values``."""
     return field(default=default, metadata={"help": help, "range": "size"})
 
 
@@ -52,7 +52,7 @@ def find_wrong_values(cfg: Any, config: Any) -> list[str]:
         if isinstance(entry.type, type) and issubclass(entry.type, Enum):
             known, value = [choice.value for choice in entry.type], str(value)
             rule = None if value in known else f"be one of {', '.join(known)}, but got {value!r}"
-        elif kind == "size" and value < 1:
+        elif kind == "size" and value is not None and value < 1:
             rule = f"be at least 1, but got {value}"
         elif kind == "rate" and value is not None and not 0 <= value < 1:
             rule = f"lie in [0, 1), but got {value}{entry.metadata['advice']}"

@@ -5,6 +5,7 @@ Flat on purpose: fairseq's hydra front end cannot take nested model configs from
 """
 
 import ast
+import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -85,6 +86,8 @@ _FFN_PROJECTION_HELP = (
     "convolution with a separate projection reads, while self-attention keeps its values (Table 7)"
 )
 
+_EMBEDDING_WIDTH = "a translation model embeds words in the width of its layers"
+
 
 def _layer_flags(side: str, branches: str) -> type:
     """A config with the flags of the layers of one side."""
@@ -98,10 +101,10 @@ def _layer_flags(side: str, branches: str) -> type:
         ("embed_dim", int, size(384, f"width of the {side}, in channels")),
     ]
     if side == "decoder":
-        width = "(default: --decoder-embed-dim)"
+        before_softmax = "width before the softmax (default: --decoder-embed-dim)"
         flags += [
-            ("input_dim", Optional[int], flag(None, f"width of the decoder's embeddings {width}")),
-            ("output_dim", Optional[int], flag(None, f"width before the softmax {width}")),
+            ("input_dim", Optional[int], flag(None, f"refused unless --decoder-embed-dim: {_EMBEDDING_WIDTH}")),
+            ("output_dim", Optional[int], size(None, before_softmax)),
         ]
     flags += [
         ("ffn_embed_dim", int, size(768, f"hidden width of the {side}'s feed-forward branch, in channels")),
@@ -163,6 +166,7 @@ _MERGED_EMBEDDINGS = (
     "fairseq merges the dictionaries when the data are binarised already, so that target words would get vectors of "
     "other words"
 )
+_ADAPTIVE_INPUTS = "it ties an adaptive softmax to adaptive inputs, which a translation model does not have"
 _QUANT_NOISE = "the matrices of all branches of a layer are slices of one parameter, which has no blocks to quantise"
 
 
@@ -208,8 +212,8 @@ class MuseConfig(
         "trained model: --model-overrides \"{'model': {'static_decoding': 'never'}}\"",
     )
 
-    max_source_positions: int = flag(1024, "maximum source length in tokens")
-    max_target_positions: int = flag(1024, "maximum target length in tokens")
+    max_source_positions: int = size(1024, "maximum source length in tokens")
+    max_target_positions: int = size(1024, "maximum target length in tokens")
     share_decoder_input_output_embed: bool = flag(False, "share the decoder's input and output embeddings")
     share_all_embeddings: bool = flag(
         False, "share encoder, decoder and output embeddings (needs a joined dictionary: --joined-dictionary)"
@@ -234,10 +238,10 @@ class MuseConfig(
     adaptive_softmax_cutoff: Optional[str] = flag(
         None, "comma-separated cut-off points of the adaptive softmax; use with --criterion adaptive_loss"
     )
-    adaptive_softmax_dropout: float = flag(0.0, "dropout of the adaptive softmax's tail projections")
+    adaptive_softmax_dropout: float = rate(0.0, "dropout of the adaptive softmax's tail projections")
     adaptive_softmax_factor: float = flag(4, "shrink factor of the adaptive softmax's tail projections")
-    tie_adaptive_weights: bool = flag(False, "tie the adaptive softmax to the decoder's embeddings")
-    tie_adaptive_proj: bool = flag(False, "tie the adaptive softmax's tail projections")
+    tie_adaptive_weights: bool = flag(False, f"refused: {_ADAPTIVE_INPUTS}")
+    tie_adaptive_proj: bool = flag(False, f"refused: {_ADAPTIVE_INPUTS}")
     checkpoint_activations: bool = flag(False, "recompute activations in the backward pass to save memory")
     offload_activations: bool = flag(False, "keep checkpointed activations in CPU memory")
     compile_layers: bool = flag(
@@ -397,6 +401,7 @@ def check_config(
             "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, "
             f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or drop the flag."
         )
+    faults += _output_faults(cfg, target_dictionary)
     if not faults:
         faults += find_backend_faults(cfg, {"encoder": "encoder", "decoder": "decoder"})
     if cfg.compile_layers and str(cfg.conv_backend) == "fairseq_cuda":
@@ -423,6 +428,36 @@ def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
     names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
     names += ["static_decoding", "inference_backend", "alignment_layer", "alignment_heads"]
     return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
+
+
+def _output_faults(cfg: Any, target_dictionary: Any) -> list[str]:
+    """What is wrong with the layer before the softmax, or with an adaptive one."""
+    if cfg.adaptive_softmax_cutoff is None:
+        is_shared = cfg.share_all_embeddings or cfg.share_decoder_input_output_embed
+        if is_shared and cfg.decoder_output_dim not in (None, cfg.decoder_embed_dim):
+            return [
+                "--decoder-output-dim must equal --decoder-embed-dim where the output layer shares the embeddings, but "
+                f"got {cfg.decoder_output_dim} and {cfg.decoder_embed_dim}; drop it, or do not share them."
+            ]
+        return []
+    try:
+        with naming("--adaptive-softmax-cutoff"):
+            cutoff = utils.eval_str_list(cfg.adaptive_softmax_cutoff, type=int)
+    except ValueError as error:
+        return [str(error)]
+    except TypeError:  # no numbers
+        cutoff = []
+    faults, most = [], math.inf if target_dictionary is None else len(target_dictionary)
+    if not cutoff or sorted({0, *cutoff}) != [0, *cutoff] or cutoff[-1] > most:
+        faults.append(
+            f"--adaptive-softmax-cutoff must list rising numbers of words, at most the {most} of the target "
+            f"dictionary, e.g. 2000,8000, but got {cfg.adaptive_softmax_cutoff!r}."
+        )
+    if not 0 < cfg.adaptive_softmax_factor < math.inf:
+        faults.append(
+            f"--adaptive-softmax-factor must be a number above 0, but got {cfg.adaptive_softmax_factor}; 4 is usual."
+        )
+    return faults
 
 
 def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
@@ -467,6 +502,14 @@ def _refused_flags(cfg: Any) -> list[str]:
         faults.append(
             f"--merge-src-tgt-embed is refused, since {_MERGED_EMBEDDINGS}; preprocess with --joined-dictionary and "
             "use --share-all-embeddings."
+        )
+    for name in ("tie_adaptive_weights", "tie_adaptive_proj"):
+        if getattr(cfg, name):
+            faults.append(f"{flag_name(name)} is refused, since {_ADAPTIVE_INPUTS}; drop it.")
+    if cfg.decoder_input_dim not in (None, cfg.decoder_embed_dim):
+        faults.append(
+            f"--decoder-input-dim is refused, since {_EMBEDDING_WIDTH}, but got {cfg.decoder_input_dim} for a "
+            f"--decoder-embed-dim of {cfg.decoder_embed_dim}; drop it."
         )
     for name in ("quant_noise_pq", "quant_noise_scalar"):
         if getattr(cfg, name):

@@ -115,6 +115,8 @@ def check_scale(scale: Scale, causal: bool = False, scales_are_radii: bool = Fal
     Raises:
         ValueError: see ``MultiScaleWindows``.
     """
+    if max(scale.window or 0, scale.divisor or 0) > UNLIMITED:
+        raise ValueError(f"a scale must be at most {UNLIMITED}, but got {scale}; use all for no limit.")
     if scale.divisor is not None:
         if scale.divisor < 1:
             raise ValueError(f"a scale N/r needs an integer r of at least 1, but got {scale}.")

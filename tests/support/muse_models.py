@@ -107,7 +107,7 @@ VARIANTS = {
     "no_positions": {"no_token_positional_embeddings": True},
     "embedding_norm": {"layernorm_embedding": True, "no_scale_embedding": True, "activation_fn": "gelu"},
     "other_widths": {"encoder_embed_dim": 24, "decoder_embed_dim": 16, "decoder_attention_heads": 4},
-    "other_embedding_widths": {"decoder_input_dim": 12, "decoder_output_dim": 10},
+    "other_output_width": {"decoder_output_dim": 10},
     "adaptive_softmax": {"adaptive_softmax_cutoff": "8,14"},
     "share_all_embeddings": {"share_all_embeddings": True},
     "share_decoder_embeddings": {"share_decoder_input_output_embed": True},

@@ -19,7 +19,7 @@ WRITTEN = [
     *("even_decoder_kernel", "long_kernel", "no_gate", "long_short_range", "multi_scale", "distance", "ffn_shared"),
     *("multi_scale_layers", "distance_layers"),
     *("everything_limited", "conv_before_cross_attention", "growing_kernels", "normalize_before", "no_positions"),
-    *("learned_positions", "embedding_norm", "other_embedding_widths", "adaptive_softmax", "share_all_embeddings"),
+    *("learned_positions", "embedding_norm", "other_output_width", "adaptive_softmax", "share_all_embeddings"),
 ]
 MORE = {"leaky": {"conv_padding": "leaky"}, "fairseq_decoder": {"decoder_layer_type": "fairseq"}}
 FAIRSEQ = {

@@ -12,6 +12,7 @@ from muse_plugin.models.muse_config import flat_flags, layer_plans, parse_stages
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.attention_bias import Scale
 from muse_plugin.modules.staged_layer import StagedLayer
+from muse_plugin.ops.window_attention import UNLIMITED
 
 MULTI = {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "1,N/2"}
 
@@ -33,6 +34,8 @@ def scales_of(net, side="encoder"):
         ("1,4", ": a window has a middle, so its scale must be odd, but got 4; use 3 or 5."),
         ("0,3", ": a scale must be at least 1 token wide, but got 0."),
         ("-3,3", ": a scale must be at least 1 token wide, but got -3."),
+        (f"{10**20 + 1}", f": a scale must be at most {UNLIMITED}, but got {10**20 + 1}; use all for no limit."),
+        (f"N/{10**20}", f": a scale must be at most {UNLIMITED}, but got N/{10**20}; use all for no limit."),
         ("1,N/0", ": a scale N/r needs an integer r of at least 1, but got N/0."),
         ("1,N/-4", ": a scale N/r needs an integer r of at least 1, but got N/-4."),
     ],

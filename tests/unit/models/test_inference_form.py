@@ -19,7 +19,7 @@ from support.reference import make_dictionary
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
 VARIANTS_THAT_SEARCH = (
-    "muse muse_simple no_gate learned_positions other_embedding_widths plain_transformer multi_scale "
+    "muse muse_simple no_gate learned_positions other_output_width plain_transformer multi_scale "
     "transformer_multi_scale distance everything_limited"
 ).split()
 

@@ -204,6 +204,55 @@ def test_build_raises_error_when_shared_embeddings_have_different_widths():
     )
 
 
+@pytest.mark.parametrize("shares", ["share_all_embeddings", "share_decoder_input_output_embed"])
+def test_build_raises_error_when_a_shared_output_layer_has_another_width(shares):
+    (sentence,) = faults_of(**{shares: True}, decoder_output_dim=10)
+    assert sentence == (
+        "--decoder-output-dim must equal --decoder-embed-dim where the output layer shares the embeddings, but got 10 "
+        "and 16; drop it, or do not share them."
+    )
+    build(**{shares: True}, decoder_output_dim=16)
+
+
+@pytest.mark.parametrize("text", ["14,8", "8,8", "-3", "0,5", "21", "[]", "[None]"])
+def test_build_raises_error_when_an_adaptive_softmax_cannot_be_cut(text):
+    (sentence,) = faults_of(adaptive_softmax_cutoff=text)
+    assert sentence == (
+        "--adaptive-softmax-cutoff must list rising numbers of words, at most the 20 of the target dictionary, e.g. "
+        f"2000,8000, but got {text!r}."
+    )
+
+
+def test_build_raises_error_when_the_cut_of_an_adaptive_softmax_cannot_be_read():
+    (sentence,) = faults_of(adaptive_softmax_cutoff="many")
+    assert sentence.startswith("--adaptive-softmax-cutoff: ")
+    assert "'many'" in sentence
+
+
+@pytest.mark.parametrize("factor", [0, -1.0, float("nan"), float("inf")])
+def test_build_raises_error_when_an_adaptive_softmax_cannot_shrink(factor):
+    (sentence,) = faults_of(adaptive_softmax_cutoff="8,20", adaptive_softmax_factor=factor)
+    assert sentence == f"--adaptive-softmax-factor must be a number above 0, but got {factor}; 4 is usual."
+
+
+@pytest.mark.parametrize("flag", ["tie_adaptive_weights", "tie_adaptive_proj"])
+def test_build_raises_error_for_ties_to_adaptive_inputs(flag):
+    (sentence,) = faults_of(**{flag: True}, adaptive_softmax_cutoff="8")
+    assert sentence.startswith(f"--{flag.replace('_', '-')} is refused, since it ties an adaptive softmax to adaptive")
+
+
+def test_build_raises_error_when_embeddings_should_have_a_width_of_their_own():
+    (sentence,) = faults_of(decoder_input_dim=10)
+    assert sentence.startswith("--decoder-input-dim is refused, since a translation model embeds words in the width of")
+    build(decoder_input_dim=16)
+
+
+@pytest.mark.parametrize("name", ["max_source_positions", "max_target_positions", "decoder_output_dim"])
+@pytest.mark.parametrize("value", [0, -5])
+def test_build_raises_error_for_a_size_below_one(name, value):
+    assert faults_of(**{name: value}) == [f"--{name.replace('_', '-')} must be at least 1, but got {value}."]
+
+
 @pytest.mark.parametrize(("side", "keep"), on_both_sides("0,2", "a", "0,-3", "0,0.5"))
 def test_build_raises_error_when_a_layer_to_keep_does_not_exist(side, keep):
     (sentence,) = faults_of(**{f"{side}_layers_to_keep": keep})

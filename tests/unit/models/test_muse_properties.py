@@ -39,7 +39,7 @@ WINDOWED = ("multi_scale", "transformer_multi_scale", "distance", "limited_long_
 # What differs in embeddings and output layer alone, apart from positions.
 OUTSIDE = (
     "embedding_norm",
-    "other_embedding_widths",
+    "other_output_width",
     "adaptive_softmax",
     "share_all_embeddings",
     "share_decoder_embeddings",
@@ -50,7 +50,7 @@ ENCODERS = [variant for variant in LAYERS if variant not in ("even_decoder_kerne
 _ENCODER_ALONE = ("encoder_ffn_shared", "encoder_without_conv", "multi_scale_layers", "distance_layers")
 DECODERS = [variant for variant in LAYERS if variant not in _ENCODER_ALONE]
 # What no branch decides: a variant for each shape of the parts around the layers.
-AROUND = ("muse", "normalize_before", "other_widths", "other_embedding_widths", "adaptive_softmax")
+AROUND = ("muse", "normalize_before", "other_widths", "other_output_width", "adaptive_softmax")
 # Where the form for inference has other products, caches or sizes; that it gives the same is tested for all.
 PACKED = (
     "muse",
