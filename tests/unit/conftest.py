@@ -1,4 +1,4 @@
-"""A tiny model and its exported folder, which tests of several rooms share."""
+"""What tests of several rooms share: a tiny model, its exported folder, and the figures that are drawn."""
 
 import pytest
 from support.translation_models import save_translation_model
@@ -19,3 +19,20 @@ def exported(checkpoint_folder, tmp_path_factory):
     words = ["export", "--path", str(checkpoint_folder), "--output", str(folder), "--licence", "CC0"]
     assert cli.main(words) == 0
     return folder
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are drawn while a test runs."""
+    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
+    import matplotlib.figure
+
+    figures = []
+
+    class Figure(matplotlib.figure.Figure):
+        def __init__(self, *args, **settings):
+            super().__init__(*args, **settings)
+            figures.append(self)
+
+    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
+    return figures

@@ -4,6 +4,7 @@ from functools import cached_property
 
 import pytest
 import torch
+from support.analysis_results import skip_drawing
 from support.fairseq_commands import SMALL, make_data, save_untrained, sharpen
 from support.sentence_models import write_data
 
@@ -123,17 +124,6 @@ def shop(tmp_path_factory):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures that are drawn while a test runs."""
-    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    import matplotlib.figure
-
-    figures = []
-
-    class Figure(matplotlib.figure.Figure):
-        def __init__(self, *args, **settings):
-            super().__init__(*args, **settings)
-            figures.append(self)
-
-    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
-    return figures
+def undrawn(monkeypatch):
+    """The figures are empty files."""
+    skip_drawing(monkeypatch)

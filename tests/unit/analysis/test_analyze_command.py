@@ -1,12 +1,12 @@
 """``muse-plugin analyze``: checkpoints and data in, figures and numbers out; nothing is trained."""
 
-import csv
 import json
 import shutil
 from importlib import metadata
 
 import pytest
 import torch
+from support.analysis_results import read_table, skip_drawing
 from support.helpers import assert_close
 
 from muse_plugin.analysis import analyze_bert
@@ -19,7 +19,6 @@ from muse_plugin.analysis.analyzed_model import (
     name_words,
 )
 from muse_plugin.analysis.attention_sites import find_sites
-from muse_plugin.analysis.result import Result
 from muse_plugin_command import cli
 
 ALL = ["gates", "kernels", "attention", "allocation", "directions", "words", "pooling"]
@@ -28,22 +27,6 @@ FIGURES = ["attention_distance", "concentration", "distance_distribution"]
 
 def run(*words):
     return cli.main(["analyze", *map(str, words), *(["--cpu"] if "training" not in words else [])])
-
-
-def skip_drawing(patch):
-    """Pictures take their time, and test_tables.py draws each kind."""
-    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    patch.setattr(Result, "draw", lambda result, path: path.write_bytes(b"drawn"))
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    skip_drawing(monkeypatch)
-
-
-def read_table(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def stems(folder, ending):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support import muse_models, sentence_models
+from support.analysis_results import read_table, ticks_of
 from support.helpers import assert_close
 from support.reference import make_dictionary
 
@@ -27,7 +28,6 @@ from muse_plugin.analysis.attended_words import (
 from muse_plugin.analysis.head_similarity import HeadSimilarity
 from muse_plugin.analysis.pooled_attention import find_pooling, list_classes, read_pooling
 from muse_plugin.analysis.report import format_csv
-from muse_plugin.analysis.result import Result
 from muse_plugin.analysis.shaded_document import Place, ShadedRow
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.disagreement import penalize
@@ -39,18 +39,6 @@ MODELS = ["lama", "structured", "pooled_pairs"]
 
 def run(*words):
     return cli.main(["analyze", "model", *map(str, words), "--cpu"])
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Pictures take their time, and the tests below draw each kind."""
-    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    monkeypatch.setattr(Result, "draw", lambda result, path: path.write_bytes(b"drawn"))
-
-
-def read_table(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 # ---- words in documents ---------------------------------------------------------------------------------------------
@@ -265,10 +253,6 @@ def test_only_poolings_with_heads_are_found():
 
 
 # ---- figures --------------------------------------------------------------------------------------------------------
-
-
-def ticks_of(axis):
-    return [label.get_text() for label in axis.get_ticklabels()]
 
 
 def test_words_are_drawn_in_a_panel_for_each_class(tmp_path, drawn):

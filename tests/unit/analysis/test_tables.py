@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support import muse_models, sentence_models
+from support.analysis_results import ticks_of
 from support.helpers import assert_close
 
 from muse_plugin.analysis import allocation, attention_map, convolutions, directions, head_tables
@@ -24,10 +25,6 @@ def lines_of(axes):
 
 def legend_of(axes):
     return [text.get_text() for text in axes.get_legend().get_texts()]
-
-
-def ticks_of(axis):
-    return [label.get_text() for label in axis.get_ticklabels()]
 
 
 def pair_batch():

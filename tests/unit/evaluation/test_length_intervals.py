@@ -95,19 +95,8 @@ def test_intervals_need_sources(run_evaluate, write_log):
 
 
 @pytest.fixture
-def draw(tmp_path, monkeypatch):
+def draw(tmp_path, drawn):
     """Draws buckets and returns the error bars of each system, and the legend."""
-    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    import matplotlib.figure
-
-    drawn = []
-
-    class Figure(matplotlib.figure.Figure):
-        def __init__(self, *args, **settings):
-            super().__init__(*args, **settings)
-            drawn.append(self)
-
-    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
 
     def draw_buckets(names, *columns):
         keys = ("low", "high", "num_sentences", "scores", "intervals_95", "versus_scores", "versus_intervals_95")

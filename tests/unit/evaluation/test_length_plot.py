@@ -34,17 +34,7 @@ def test_ending_chooses_the_format_and_the_same_data_give_the_same_file(tmp_path
     assert {path.name for path in tmp_path.iterdir()} == {f"a.{ending}", f"b.{ending}"}
 
 
-def test_figure_has_a_line_for_each_system_and_all_counts(tmp_path, monkeypatch):
-    drawn = []
-    pytest.importorskip("matplotlib", reason="needs the extra 'figures'")
-    import matplotlib.figure
-
-    class Figure(matplotlib.figure.Figure):
-        def __init__(self, *args, **settings):
-            super().__init__(*args, **settings)
-            drawn.append(self)
-
-    monkeypatch.setattr(matplotlib.figure, "Figure", Figure)
+def test_figure_has_a_line_for_each_system_and_all_counts(tmp_path, drawn):
     draw(tmp_path / "a.png")
     (figure,) = drawn
     upper, lower = figure.axes
