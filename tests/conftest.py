@@ -95,6 +95,27 @@ def triton(cuda):
 
 
 @pytest.fixture(scope="session")
+def checkpoint_folder(tmp_path_factory):
+    """A tiny translation model that was never trained, with its text pipeline: to read, or to copy."""
+    from support.translation_models import save_translation_model
+
+    return save_translation_model(tmp_path_factory.mktemp("translation"))
+
+
+@pytest.fixture(scope="session")
+def exported(checkpoint_folder, tmp_path_factory):
+    """The same as an exported folder."""
+    for name in ("onnx", "onnxruntime"):
+        pytest.importorskip(name, reason="needs the extra 'export'")
+    from muse_plugin_command import cli
+
+    folder = tmp_path_factory.mktemp("exported") / "folder"
+    words = ["export", "--path", str(checkpoint_folder), "--output", str(folder), "--licence", "CC0"]
+    assert cli.main(words) == 0
+    return folder
+
+
+@pytest.fixture(scope="session")
 def reference_folder():
     """Numbers that were computed with the MUSE authors' own program."""
     folder = Path(__file__).parent / "fixtures" / "muse_reference"

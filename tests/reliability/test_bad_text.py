@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.fairseq_commands import save_untrained
 from support.lines import answer_lines
-from support.translation_models import GERMAN, save_translation_model
+from support.translation_models import GERMAN
 
 from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.inference.predict import Predictor
@@ -74,13 +74,8 @@ def shown(line):
 
 
 @pytest.fixture(scope="module")
-def translation_folder(tmp_path_factory):
-    return save_translation_model(tmp_path_factory.mktemp("translation"))
-
-
-@pytest.fixture(scope="module")
-def translator(translation_folder):
-    return Translator.load(translation_folder, cpu=True, beam=2)
+def translator(checkpoint_folder):
+    return Translator.load(checkpoint_folder, cpu=True, beam=2)
 
 
 def make_sentence_model(folder, text, preparation, task, *flags):
@@ -176,12 +171,8 @@ def test_translate_gives_a_line_for_each_line_in_order(translator, tmp_path, cap
 
 
 @pytest.fixture(scope="module")
-def runner(translation_folder, tmp_path_factory):
-    for name in ("onnx", "onnxruntime"):
-        pytest.importorskip(name, reason="needs the extra 'export'")
-    folder = tmp_path_factory.mktemp("exported") / "folder"
-    assert cli.main(["export", "--path", str(translation_folder), "--output", str(folder)]) == 0
-    return exported_program.Translator(folder, threads=1)
+def runner(exported):
+    return exported_program.Translator(exported, threads=1)
 
 
 @some_examples

@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq_cli.train import should_stop_early
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.fairseq_commands import SMALL, make_data, train
+from support.fairseq_commands import SMALL, train
 from support.helpers import assert_close, save_checkpoint
 
 from muse_plugin import fairseq_repairs
@@ -24,11 +24,6 @@ from muse_plugin.checkpoints.whole_checkpoints import find_damage, find_newest_w
 fairseq_repairs.apply()
 
 FLAGS = [*SMALL, "--max-tokens", 60, "--dropout", 0.1, "--save-interval-updates", 2]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("data"), {"train": 40, "valid": 8})
 
 
 def fit(data, folder, *arguments):

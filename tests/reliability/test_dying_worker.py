@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.fairseq_commands import SMALL, USER_DIR, make_data
+from support.fairseq_commands import SMALL, USER_DIR
 from support.helpers import REPOSITORY
 
 SECONDS_TO_END = 60  # after the death; about 4 on a busy machine. The others have 30 to end before they are killed
@@ -26,11 +26,6 @@ FLAGS = [
     "--optimizer", "adam", "--lr", 0.001, "--max-tokens", 60, "--num-workers", 0, "--max-epoch", 100000, "--no-save",
     "--disable-validation", "--log-format", "simple", "--log-interval", 1,
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("data"), {"train": 40, "valid": 8})
 
 
 class Run:

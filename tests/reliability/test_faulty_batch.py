@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
-from support.fairseq_commands import SMALL, make_data, train
+from support.fairseq_commands import SMALL, train
 from torch import nn
 
 from muse_plugin import fairseq_repairs
@@ -30,11 +30,6 @@ def poison(encoder, src_tokens, *rest, **named):
     has_word = (src_tokens == encoder.dictionary.index(WORD)).any(dim=1)
     out["encoder_out"][0] = out["encoder_out"][0].masked_fill(has_word[None, :, None], float("nan"))
     return out
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("data"), {"train": 40, "valid": 3})
 
 
 @pytest.fixture(scope="module")

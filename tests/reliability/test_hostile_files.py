@@ -24,7 +24,6 @@ from support import fairseq_commands
 from support.helpers import PACKAGE, REPOSITORY, run_python
 from support.memory_limit import limited_memory
 from support.pickled_call import Call
-from support.translation_models import save_translation_model
 
 from muse_plugin.checkpoints.safe_loading import ALLOWED, load_checkpoint
 from muse_plugin.matching.vector_cache import IDS_NAME, META_NAME, VECTORS_NAME, CacheMeta, VectorCache, write_meta
@@ -266,11 +265,6 @@ def test_a_storage_that_claims_more_than_is_there_is_refused(tmp_path, is_archiv
 # ---- checkpoints: every command that reads one -----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def translation_folder(tmp_path_factory):
-    return save_translation_model(tmp_path_factory.mktemp("translation"))
-
-
 COMMANDS = {
     "average": ["average", "--inputs", "{path}", "{data}/checkpoint_avg.pt", "--output", "{folder}/out.pt"],
     "convert": ["convert", "{path}", "{folder}/out.pt"],
@@ -292,13 +286,11 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_runs_what_is_in_a_checkpoint(tmp_path, translation_folder, capsys, command):
+def test_no_command_runs_what_is_in_a_checkpoint(tmp_path, checkpoint_folder, capsys, command):
     marker = tmp_path / "ran"
-    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+    state = torch.load(checkpoint_folder / "checkpoint_avg.pt", weights_only=True)
     torch.save({**state, "extra_state": os_system(marker)}, tmp_path / "a.pt")
-    words = [
-        word.format(path=tmp_path / "a.pt", folder=tmp_path, data=translation_folder) for word in COMMANDS[command]
-    ]
+    words = [word.format(path=tmp_path / "a.pt", folder=tmp_path, data=checkpoint_folder) for word in COMMANDS[command]]
     assert cli.main(words) == 2
     assert "a.pt is refused: reading it would use the Python object posix.system" in capsys.readouterr().err
     assert not marker.exists()
@@ -336,15 +328,15 @@ def test_generation_says_in_one_sentence_that_a_checkpoint_is_cut_short(tmp_path
 
 
 @pytest.mark.parametrize("setting", ["decoder_kernel_sizes", "encoder_branches", "adaptive_softmax_cutoff"])
-def test_settings_in_a_checkpoint_are_no_programs(tmp_path, translation_folder, capsys, monkeypatch, setting):
+def test_settings_in_a_checkpoint_are_no_programs(tmp_path, checkpoint_folder, capsys, monkeypatch, setting):
     marker = tmp_path / "ran"
-    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+    state = torch.load(checkpoint_folder / "checkpoint_avg.pt", weights_only=True)
     setattr(state["cfg"]["model"], setting, f"__import__('os').system('touch {marker}')")
     if setting == "adaptive_softmax_cutoff":
         state["cfg"]["model"].share_all_embeddings = False
         state["cfg"]["model"].share_decoder_input_output_embed = False
     torch.save(state, tmp_path / "a.pt")
-    assert cli.main(["translate", "--path", str(tmp_path / "a.pt"), "--data", str(translation_folder), "--cpu"]) == 2
+    assert cli.main(["translate", "--path", str(tmp_path / "a.pt"), "--data", str(checkpoint_folder), "--cpu"]) == 2
     assert "__import__" in capsys.readouterr().err
     assert not marker.exists()
 

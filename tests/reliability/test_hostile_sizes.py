@@ -23,7 +23,6 @@ from omegaconf import OmegaConf
 from support.helpers import assert_close, run_python
 from support.memory_limit import budget, limited_memory
 from support.pickled_call import Call
-from support.translation_models import save_translation_model
 from torch import nn
 
 from muse_plugin.checkpoints.authors_format import convert_checkpoint
@@ -73,11 +72,6 @@ def test_two_parts_of_one_name_are_refused_also_when_their_case_differs(tmp_path
 # ---- sizes in the settings of a checkpoint ---------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def translation_folder(tmp_path_factory):
-    return save_translation_model(tmp_path_factory.mktemp("translation"))
-
-
 def change_state(folder, path, **settings):
     """A checkpoint of the folder with other settings of its model."""
     state = torch.load(folder / "checkpoint_avg.pt", weights_only=True)
@@ -109,14 +103,14 @@ def translate(folder, path, capsys):
     ],
     ids=["hidden", "width", "kernel", "kernels", "positions", "layers", "decoder_layers"],
 )
-def test_sizes_in_settings_beyond_the_parameters_are_refused(tmp_path, translation_folder, capsys, settings, sentence):
-    change_state(translation_folder, tmp_path / "a.pt", **settings)
-    assert re.search(sentence, translate(translation_folder, tmp_path / "a.pt", capsys))
+def test_sizes_in_settings_beyond_the_parameters_are_refused(tmp_path, checkpoint_folder, capsys, settings, sentence):
+    change_state(checkpoint_folder, tmp_path / "a.pt", **settings)
+    assert re.search(sentence, translate(checkpoint_folder, tmp_path / "a.pt", capsys))
 
 
-def test_parameters_that_share_their_numbers_do_not_excuse_a_large_model(tmp_path, translation_folder, capsys):
+def test_parameters_that_share_their_numbers_do_not_excuse_a_large_model(tmp_path, checkpoint_folder, capsys):
     sizes = {"encoder_layers": 40, "encoder_ffn_embed_dim": 100_000}
-    change_state(translation_folder, tmp_path / "a.pt", **sizes)
+    change_state(checkpoint_folder, tmp_path / "a.pt", **sizes)
     state = torch.load(tmp_path / "a.pt", weights_only=True)
     task = tasks.setup_task(OmegaConf.create(state["cfg"], flags={"allow_objects": True}).task, from_checkpoint=True)
     with outlines(tmp_path, 100_000):
@@ -124,12 +118,12 @@ def test_parameters_that_share_their_numbers_do_not_excuse_a_large_model(tmp_pat
     numbers = torch.zeros(max(shape.numel() for shape in shapes.values()))
     state["model"] = {name: numbers[: shape.numel()].view(shape) for name, shape in shapes.items()}
     torch.save(state, tmp_path / "a.pt")
-    assert "ask for a model of" in translate(translation_folder, tmp_path / "a.pt", capsys)
+    assert "ask for a model of" in translate(checkpoint_folder, tmp_path / "a.pt", capsys)
 
 
 @pytest.mark.parametrize("arch", ["transformer_tiny", "lstm", "lightconv", "bart_base", "muse_large"])
-def test_the_outline_of_any_architecture_takes_no_memory_and_fits(tmp_path, translation_folder, arch):
-    words = f"{translation_folder} --arch {arch} --source-lang de --target-lang en"
+def test_the_outline_of_any_architecture_takes_no_memory_and_fits(tmp_path, checkpoint_folder, arch):
+    words = f"{checkpoint_folder} --arch {arch} --source-lang de --target-lang en"
     settings = convert_namespace_to_omegaconf(parse_args_and_arch(get_training_parser(), words.split()))
     task = tasks.setup_task(settings.task)
     with limited_memory(300 << 20), outlines(tmp_path, 10_000):
@@ -200,17 +194,17 @@ def test_the_state_of_an_optimizer_is_no_larger_than_what_is_stored_of_it(tmp_pa
 @pytest.mark.parametrize("arch", ["transformer", "muse_tiny"])
 @pytest.mark.parametrize("setting", ["encoder_embed_path", "decoder_embed_path"])
 @pytest.mark.parametrize("form", ["checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"])
-def test_no_file_that_a_setting_names_is_read(tmp_path, translation_folder, form, setting, arch):
-    state = torch.load(translation_folder / form, weights_only=True)
+def test_no_file_that_a_setting_names_is_read(tmp_path, checkpoint_folder, form, setting, arch):
+    state = torch.load(checkpoint_folder / form, weights_only=True)
     settings = state["args"] or state["cfg"]["model"]
     setattr(settings, setting, "/dev/zero")
     setattr(settings, "arch" if state["args"] else "_name", arch)
     torch.save(state, tmp_path / "a.pt")
     with budget():
-        read = read_state(tmp_path / "a.pt", {"data": str(translation_folder)})
+        read = read_state(tmp_path / "a.pt", {"data": str(checkpoint_folder)})
         settings = read["cfg"].model
         with contextlib.suppress(ValueError):  # parameters of muse are none of the Transformer's
-            build_model(tmp_path / "a.pt", read, {}, translation_folder)
+            build_model(tmp_path / "a.pt", read, {}, checkpoint_folder)
     assert getattr(settings, setting) is None
 
 
@@ -310,12 +304,12 @@ def test_average_of_large_numbers_is_their_mean(tmp_path, dtype):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_translate_names_a_parameter_that_is_not_finite(tmp_path, translation_folder, capsys, value):
-    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+def test_translate_names_a_parameter_that_is_not_finite(tmp_path, checkpoint_folder, capsys, value):
+    state = torch.load(checkpoint_folder / "checkpoint_avg.pt", weights_only=True)
     name = next(name for name in state["model"] if name.startswith("decoder.layers.0"))
     state["model"][name].view(-1)[0] = value
     torch.save(state, tmp_path / "a.pt")
-    assert f"must be finite, but {name} in" in translate(translation_folder, tmp_path / "a.pt", capsys)
+    assert f"must be finite, but {name} in" in translate(checkpoint_folder, tmp_path / "a.pt", capsys)
 
 
 @pytest.mark.parametrize("name", ["a" * 245, "a" * 255, "ä" * 127])
@@ -359,8 +353,8 @@ def make_sparse(path):
 
 
 @pytest.mark.parametrize("name", ["bpe.codes", "dict.de.txt", "dict.en.txt", "text_pipeline.json"])
-def test_a_sparse_file_beside_a_checkpoint_is_refused_before_it_is_read(tmp_path, translation_folder, capsys, name):
-    shutil.copytree(translation_folder, tmp_path / "model")
+def test_a_sparse_file_beside_a_checkpoint_is_refused_before_it_is_read(tmp_path, checkpoint_folder, capsys, name):
+    shutil.copytree(checkpoint_folder, tmp_path / "model")
     assert (tmp_path / "model" / name).is_file()
     make_sparse(tmp_path / "model" / name)
     error = translate(tmp_path / "model", tmp_path / "model", capsys)
@@ -424,29 +418,29 @@ AVERAGED = ("history a text", "history of numbers", "updates NaN", "names of num
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_odd_contents_give_one_sentence(tmp_path, translation_folder, capsys, kind):
-    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+def test_odd_contents_give_one_sentence(tmp_path, checkpoint_folder, capsys, kind):
+    state = torch.load(checkpoint_folder / "checkpoint_avg.pt", weights_only=True)
     state["cfg"] = OmegaConf.to_container(state["cfg"])
     ODD[kind](state)
     torch.save(state, tmp_path / "a.pt")
     if kind != "updates NaN":  # which translate does not use
-        assert str(tmp_path / "a.pt") in translate(translation_folder, tmp_path / "a.pt", capsys)
+        assert str(tmp_path / "a.pt") in translate(checkpoint_folder, tmp_path / "a.pt", capsys)
     if kind in AVERAGED:
         with pytest.raises(ValueError, match="is not a checkpoint as fairseq writes it"):
             average_checkpoints([tmp_path / "a.pt"])
 
 
-def test_no_variable_of_the_user_is_shown(tmp_path, translation_folder, capsys, monkeypatch):
+def test_no_variable_of_the_user_is_shown(tmp_path, checkpoint_folder, capsys, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_USER", "hunter2")
-    state = torch.load(translation_folder / "checkpoint_avg.pt", weights_only=True)
+    state = torch.load(checkpoint_folder / "checkpoint_avg.pt", weights_only=True)
     state["cfg"] = OmegaConf.to_container(state["cfg"])
     state["cfg"]["task"]["source_lang"] = "${oc.env:SECRET_OF_THE_USER}"
     torch.save(state, tmp_path / "a.pt")
-    assert "hunter2" not in translate(translation_folder, tmp_path / "a.pt", capsys)
+    assert "hunter2" not in translate(checkpoint_folder, tmp_path / "a.pt", capsys)
 
 
-def test_a_dictionary_that_is_no_utf8_gives_one_sentence(tmp_path, translation_folder, capsys):
-    shutil.copytree(translation_folder, tmp_path / "model")
+def test_a_dictionary_that_is_no_utf8_gives_one_sentence(tmp_path, checkpoint_folder, capsys):
+    shutil.copytree(checkpoint_folder, tmp_path / "model")
     (tmp_path / "model" / "dict.de.txt").write_bytes(b"\xff\xfe 3\n")
     assert "dict.de.txt" in translate(tmp_path / "model", tmp_path / "model", capsys)
 

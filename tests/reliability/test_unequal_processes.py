@@ -28,11 +28,6 @@ FLAGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("data"), {"train": 40, "valid": 8})
-
-
 def find_port():
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -6,23 +6,17 @@ from argparse import Namespace
 import pytest
 import torch
 from support.helpers import save_checkpoint
-from support.translation_models import save_translation_model
 
 from muse_plugin.checkpoints.averaging import average_checkpoints
 from muse_plugin.checkpoints.model_loading import read_state
 from muse_plugin.checkpoints.safe_loading import save_atomically
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    return save_translation_model(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture
-def folder(trained, tmp_path):
+def folder(checkpoint_folder, tmp_path):
     """A folder with two checkpoints of a training."""
     for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
-        shutil.copy(trained / "checkpoint_avg.pt", tmp_path / name)
+        shutil.copy(checkpoint_folder / "checkpoint_avg.pt", tmp_path / name)
     return tmp_path
 
 
@@ -71,9 +65,9 @@ def test_a_task_that_the_commands_do_not_know_is_named(tmp_path):
         read_state(tmp_path, {})
 
 
-def test_data_are_looked_for_above_the_checkpoint_and_next_to_it(trained, tmp_path, monkeypatch, capsys):
+def test_data_are_looked_for_above_the_checkpoint_and_next_to_it(checkpoint_folder, tmp_path, monkeypatch, capsys):
     data = tmp_path / "work" / "data"
-    shutil.copytree(trained, data / "saved" / "model")
+    shutil.copytree(checkpoint_folder, data / "saved" / "model")
     (data / "dict.de.txt").write_text("")
     for name in ("checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"):
         checkpoint = data / "saved" / "model" / name

@@ -20,16 +20,10 @@ from muse_plugin.text.text_settings import FILE_NAME
 parse = functools.partial(parse_flags, "translate")
 
 
-@pytest.fixture(scope="module")
-def trained_folder(tmp_path_factory):
-    """A folder with all that translate needs; the model has never been trained."""
-    return save_translation_model(tmp_path_factory.mktemp("model"))
-
-
 @pytest.fixture
-def model_folder(trained_folder, tmp_path):
+def model_folder(checkpoint_folder, tmp_path):
     """A copy that a test may damage."""
-    return shutil.copytree(trained_folder, tmp_path / "model")
+    return shutil.copytree(checkpoint_folder, tmp_path / "model")
 
 
 def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, caplog, capsys):
@@ -201,12 +195,12 @@ def test_run_raises_error_when_a_file_is_missing(model_folder, name, message):
 
 
 @pytest.mark.parametrize("name", ["checkpoint_avg.pt", "checkpoint_of_old_fairseq.pt"])
-def test_a_checkpoint_alone_is_read_with_the_data_that_it_was_trained_on(model_folder, trained_folder, tmp_path, name):
+def test_a_checkpoint_alone_is_read_with_the_data_of_its_training(model_folder, checkpoint_folder, tmp_path, name):
     (tmp_path / "checkpoints").mkdir()
-    checkpoint = shutil.copy(trained_folder / name, tmp_path / "checkpoints")
+    checkpoint = shutil.copy(checkpoint_folder / name, tmp_path / "checkpoints")
     lines = [Line(1, GERMAN[0], True)]
     translator = Translator.load(checkpoint, cpu=True)
-    assert translator.folder == trained_folder
+    assert translator.folder == checkpoint_folder
     assert translator.translate_lines(lines) == Translator.load(model_folder, cpu=True).translate_lines(lines)
 
 
