@@ -278,14 +278,14 @@ def test_lines_of_100_000_characters_through_an_exported_folder(runner):
     assert (out[0] == out[-1], out[-2], len(out)) == (True, "", len(LONG_LINES) + 3)
 
 
-@pytest.mark.parametrize("kind", ["translation", "labelling", "tagging"])
-def test_lines_of_100_000_characters_through_the_commands(request, tmp_path, capsys, kind):
-    folder = request.getfixturevalue(f"{kind}_folder")
-    chosen = FEW_WORDS if kind == "tagging" else LONG_LINES
+@pytest.mark.parametrize("name", ["checkpoint_folder", "labelling_folder", "tagging_folder"])
+def test_lines_of_100_000_characters_through_the_commands(request, tmp_path, capsys, name):
+    folder = request.getfixturevalue(name)
+    chosen = FEW_WORDS if name == "tagging_folder" else LONG_LINES
     lines = ["Wo", *(LONG_LINES[name] for name in chosen), "", "Wo"]
     (tmp_path / "in.txt").write_bytes(b"\xff\n" + "".join(f"{line}\n" for line in lines).encode())
     files = ["--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt")]
-    command = ["translate", "--beam", "1"] if kind == "translation" else ["predict"]
+    command = ["translate", "--beam", "1"] if name == "checkpoint_folder" else ["predict"]
     assert cli.main([*command, "--path", str(folder), *files, "--cpu"]) == 0
     out = (tmp_path / "out.txt").read_bytes().decode("utf-8").split("\n")
     assert len(out) == len(lines) + 2
