@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -157,3 +158,17 @@ def recipe_environment(*programs: Path, warm: bool = True, **settings: str) -> d
         "OMP_NUM_THREADS": "1",
         **settings,
     }
+
+
+def change_settings(path: Path, change: Mapping[str, Any]) -> None:
+    """Sets entries of a JSON file, ``a.b`` for ``b`` within ``a``, and drops those that get ``...``."""
+    content = json.loads(path.read_text())
+    for name, value in change.items():
+        *outer, inner = name.split(".")
+        place = content
+        for key in outer:
+            place = place[key]
+        place[inner] = value
+        if value is ...:
+            del place[inner]
+    path.write_text(json.dumps(content))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from muse_plugin.modules.attention import make_padding
+from muse_plugin.modules.attention_bias import Scale
 from muse_plugin.modules.branch import LayerContext
 
 
@@ -28,3 +29,11 @@ def run_layer(
     """The states that a layer makes of ``x``, and the weights of cross-attention that it leaves."""
     context = make_context(len(x), key_padding_mask, dtype=x.dtype, **options)
     return layer(x, context), context.attention_weights
+
+
+def scales_of(text: str) -> list[Scale]:
+    """Reads 3,N/4,all."""
+    parts = text.split(",")
+    return [
+        Scale() if p == "all" else Scale(divisor=int(p[2:])) if p.startswith("N/") else Scale(int(p)) for p in parts
+    ]

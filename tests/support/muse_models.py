@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.models import build_model
+from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from support.helpers import assert_close
 from support.reference import make_dictionary
@@ -217,3 +218,20 @@ def assert_same_training(expected, actual, atol=1e-6):
     assert expected[1].keys() == actual[1].keys()
     for name, gradient in expected[1].items():
         assert_close(actual[1][name], gradient, atol=atol, why=name)
+
+
+def search(net, tokens, beam=4, most=4):
+    """Hypotheses of a batch: at most as many words as the source has tokens, padding included, and ``most`` more."""
+    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=beam, max_len_a=1, max_len_b=most)
+    return generator.generate([], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
+
+
+def assert_search_of_each_alone(net, sources, source, beam=4, most=4, atol=ATOL):
+    """What beam search finds in a padded batch is what it finds in each sentence with the same room."""
+    for row, hypotheses in enumerate(search(net, source, beam, most)):
+        padded = make_batch([sources[row]], left=True, longer=source.shape[1] - len(sources[row]))
+        alone = search(net, padded, beam, most)[0]
+        assert len(hypotheses) == len(alone) == beam
+        for actual, expected in zip(hypotheses, alone, strict=True):
+            assert actual["tokens"].tolist() == expected["tokens"].tolist()
+            assert_close(actual["score"], expected["score"], atol=atol)

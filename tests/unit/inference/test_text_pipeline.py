@@ -1,13 +1,12 @@
 """One line in, one line out, whatever it holds; and what is saved is what is loaded."""
 
-import json
 import re
 import shutil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, change_settings
 
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.data_record import DataRecord
@@ -32,20 +31,6 @@ odd_text = st.text(
     st.one_of(st.characters(), st.sampled_from("@@ &<>|[]'\"._-\t" + LINE_BREAKS + "\u00ad\u200b\ufeff")), max_size=60
 )
 plain_words = st.lists(st.from_regex(r"[a-zäöüß]{1,12}", fullmatch=True), min_size=1, max_size=8)
-
-
-def change_settings(folder, change):
-    """Sets entries of text_pipeline.json, ``a.b`` for ``b`` within ``a``, and drops those that get ``...``."""
-    stored = json.loads((folder / FILE_NAME).read_text())
-    for name, value in change.items():
-        *outer, inner = name.split(".")
-        place = stored
-        for key in outer:
-            place = place[key]
-        place[inner] = value
-        if value is ...:
-            del place[inner]
-    (folder / FILE_NAME).write_text(json.dumps(stored))
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +156,7 @@ def test_load_raises_error_when_the_codes_are_cut_short(pipeline, tmp_path):
 )
 def test_load_raises_error_when_a_setting_of_version_1_is_wrong(tmp_path, change, message):
     shutil.copytree(VERSION_1, tmp_path, dirs_exist_ok=True)
-    change_settings(tmp_path, change)
+    change_settings(tmp_path / FILE_NAME, change)
     with pytest.raises(ValueError, match=re.escape(message)):
         TextPipeline.load(tmp_path)
 
@@ -196,7 +181,7 @@ WRONG = [
 @pytest.mark.parametrize(("change", "message"), [*WRONG, ({"source.escape": True}, "'source.escape' is unknown")])
 def test_load_raises_error_when_a_setting_of_version_2_is_wrong(tmp_path, change, message):
     shutil.copytree(VERSION_2, tmp_path, dirs_exist_ok=True)
-    change_settings(tmp_path, change)
+    change_settings(tmp_path / FILE_NAME, change)
     with pytest.raises(ValueError, match=re.escape(message)):
         TextPipeline.load(tmp_path)
 
@@ -204,7 +189,7 @@ def test_load_raises_error_when_a_setting_of_version_2_is_wrong(tmp_path, change
 @pytest.mark.parametrize(("change", "message"), WRONG)
 def test_load_raises_error_when_a_setting_is_wrong(pipeline, tmp_path, change, message):
     pipeline.save(tmp_path)
-    change_settings(tmp_path, {f"texts.{name}": value for name, value in change.items()})
+    change_settings(tmp_path / FILE_NAME, {f"texts.{name}": value for name, value in change.items()})
     message = re.sub("^'", "'texts.", message)
     with pytest.raises(ValueError, match=re.escape(message)):
         TextPipeline.load(tmp_path)

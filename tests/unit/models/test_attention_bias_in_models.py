@@ -9,12 +9,12 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close
 from support.muse_models import (
     PAD,
     SYMBOLS,
     assert_same_training,
+    assert_search_of_each_alone,
     both,
     build,
     build_from_config,
@@ -27,7 +27,6 @@ from support.muse_models import (
     step_through,
     train_once,
 )
-from support.reference import make_dictionary
 from torch._dynamo.utils import counters
 
 from muse_plugin.modules import compiled_layer
@@ -204,15 +203,7 @@ def test_reordered_rows_continue_like_a_fresh_pass(net):
 def test_beam_search_over_a_padded_batch_equals_each_sentence_alone(case):
     net = made(case, "inference")
     sources, _, source, _ = make_pair((11, 6, 3), (1, 1, 1))
-    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=3, max_len_a=1, max_len_b=2)
-
-    def translate(tokens):
-        return generator.generate([], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
-
-    for row, hypotheses in enumerate(translate(source)):
-        alone = translate(make_batch([sources[row]], left=True, longer=11 - len(sources[row])))[0]
-        assert [h["tokens"].tolist() for h in hypotheses] == [h["tokens"].tolist() for h in alone]
-        assert_close(hypotheses[0]["score"], alone[0]["score"], atol=ATOL)
+    assert_search_of_each_alone(net, sources, source, beam=3, most=2, atol=ATOL)
 
 
 # ---- reach --------------------------------------------------------------------------------------------------------

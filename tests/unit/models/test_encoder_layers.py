@@ -10,13 +10,13 @@ import torch
 from fairseq import options
 from fairseq.models import build_model
 from fairseq.models.transformer import TransformerDecoderBase
-from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close
 from support.muse_models import (
     ATOL,
     PAD,
     SYMBOLS,
     VARIANTS,
+    assert_search_of_each_alone,
     both,
     build,
     build_from_config,
@@ -29,8 +29,8 @@ from support.muse_models import (
     make_pair,
     make_sentence,
     make_task,
+    search,
 )
-from support.reference import make_dictionary
 
 from muse_plugin.models import presets
 from muse_plugin.models.muse import MuseDecoder
@@ -181,11 +181,6 @@ def test_dropout_reaches_the_layers():
 # ---- decoders ------------------------------------------------------------------------------------------------------
 
 
-def translate(net, tokens):
-    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=4, max_len_a=1, max_len_b=4)
-    return generator.generate([], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("variant", [*LAYERS, "muse", "plain_transformer"])
 @pytest.mark.parametrize("decoder", ["parallel", "fairseq"])
@@ -195,19 +190,14 @@ def test_beam_search_over_a_padded_batch_equals_each_sentence_alone(variant, dec
     assert isinstance(net.decoder, TransformerDecoderBase)
     net.make_generation_fast_()
     sources, _, source, _ = make_pair()
-    for row, hypotheses in enumerate(translate(net, source)):
-        # max_len counts padding: the sentence alone gets the same room.
-        alone = translate(net, make_batch([sources[row]], left=True, longer=7 - len(sources[row])))[0]
-        for actual, expected in zip(hypotheses, alone, strict=True):
-            assert actual["tokens"].tolist() == expected["tokens"].tolist()
-            assert_close(actual["score"], expected["score"], atol=ATOL)
+    assert_search_of_each_alone(net, sources, source)
 
 
 @torch.no_grad()
 def test_hypotheses_of_fairseqs_decoder_have_the_scores_of_one_pass():
     net = build(**VARIANTS["distance_layers"], decoder_layer_type="fairseq").eval()
     source = make_pair()[2]
-    for row, (best, *_) in enumerate(translate(net, source)):
+    for row, (best, *_) in enumerate(search(net, source)):
         tokens = best["tokens"]
         scores = logits_of(net, source[row][None], tokens.roll(1)[None])[0].log_softmax(-1)
         total = scores.gather(-1, tokens[:, None]).sum()

@@ -7,7 +7,6 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 from support.helpers import assert_close
 from support.muse_models import (
@@ -16,6 +15,7 @@ from support.muse_models import (
     SYMBOLS,
     VARIANTS,
     assert_same_training,
+    assert_search_of_each_alone,
     both,
     build,
     build_from_config,
@@ -29,7 +29,6 @@ from support.muse_models import (
     step_through,
     train_once,
 )
-from support.reference import make_dictionary
 from torch import nn
 
 from muse_plugin.modules.parallel_layer import ParallelLayer
@@ -236,18 +235,7 @@ def check_reordering(net, order):
 def test_beam_search_over_a_padded_batch_equals_each_sentence_alone(variant, form):
     net = built(variant, form)
     sources, _, source, _ = make_pair()
-    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=4, max_len_a=1, max_len_b=4)
-
-    def translate(tokens):
-        return generator.generate([], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
-
-    for row, hypotheses in enumerate(translate(source)):
-        # max_len counts padding: give the sentence alone the same room by comparing what ended before it.
-        alone = translate(make_batch([sources[row]], left=True, longer=7 - len(sources[row])))[0]
-        assert len(hypotheses) == len(alone) == 4
-        for actual, expected in zip(hypotheses, alone, strict=True):
-            assert actual["tokens"].tolist() == expected["tokens"].tolist()
-            assert_close(actual["score"], expected["score"], atol=ATOL)
+    assert_search_of_each_alone(net, sources, source)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 from support.helpers import assert_close
-from support.layers import make_context
+from support.layers import make_context, scales_of
 
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.attention_bias import (
@@ -33,14 +33,6 @@ WIDTHS = {
     109: (7, 13, 27, 55),
     201: (13, 25, 51, 101),
 }
-
-
-def scales_of(text):
-    """Reads 3,N/4,all."""
-    parts = text.split(",")
-    return [
-        Scale() if p == "all" else Scale(divisor=int(p[2:])) if p.startswith("N/") else Scale(int(p)) for p in parts
-    ]
 
 
 def ranges_of(bias, *lengths):

@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import scales_of
 from torch import nn
 
 from muse_plugin.modules.attention_bias import Direction, MultiScaleWindows, Scale, SummedBias
@@ -22,14 +23,6 @@ WINDOWS = [
     "all,all,all,all",
     "N/4,1,all,3",  # not in the order of their sizes
 ]
-
-
-def scales_of(text):
-    """Reads 3,N/4,all."""
-    parts = text.split(",")
-    return [
-        Scale() if p == "all" else Scale(divisor=int(p[2:])) if p.startswith("N/") else Scale(int(p)) for p in parts
-    ]
 
 
 def width_of(text, words):

@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from fairseq.tokenizer import tokenize_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, change_settings
 
 from muse_plugin.preparation.split_files import spell_characters
 from muse_plugin.text.data_record import DataRecord
@@ -146,20 +146,6 @@ def test_the_file_of_now_is_read_where_there_are_both(tmp_path):
 def test_missing_settings_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=re.escape(f"{tmp_path / FILE_NAME}, but there is no such file; make")):
         load_text_settings(tmp_path)
-
-
-def change_settings(path, change):
-    """Sets entries of a file, ``a.b`` for ``b`` within ``a``, and drops those that get ``...``."""
-    content = json.loads(path.read_text())
-    for name, value in change.items():
-        *outer, inner = name.split(".")
-        place = content
-        for key in outer:
-            place = place[key]
-        place[inner] = value
-        if value is ...:
-            del place[inner]
-    path.write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize(
