@@ -62,7 +62,7 @@ class HubLoading(TransformerModelBase):
             **settings: what fairseq takes, such as ``tokenizer`` and ``bpe`` in place of the text pipeline.
 
         Returns:
-            A ``TextHub``: ``translate``, ``generate``, ``score``, on the CPU until ``cuda()``.
+            A ``TextHub``: ``translate`` and ``generate``, on the CPU until ``cuda()``.
 
         Raises:
             FileNotFoundError: if there is no checkpoint in the folder.

@@ -515,7 +515,7 @@ class MuseModel(HubLoading):
         if (inference_backend or str(self.decoder.cfg.inference_backend)) == "onnxruntime":
             from muse_plugin.models.onnx.back_end import run_in_onnxruntime_  # which reads this file
 
-            run_in_onnxruntime_(self, bool(named.get("need_attn")))
+            run_in_onnxruntime_(self, bool(named.get("need_attn")), bool(named.get("retain_dropout")))
             return
         with naming("--int8-inference") if self.decoder.cfg.int8_inference else nullcontext():
             super().make_generation_fast_(**named)
@@ -534,10 +534,18 @@ class MuseModel(HubLoading):
         return result
 
     def prepare_for_inference_(self, cfg) -> None:
-        """fairseq calls this before generation; attention is computed only if an option of ``cfg`` needs it."""
+        """fairseq calls this before generation.
+
+        Raises:
+            ValueError: for ``--replace-unk`` without ``--print-alignment``, with which alone fairseq aligns words.
+        """
+        generation = cfg.generation
+        if getattr(generation, "replace_unk", None) is not None and not getattr(generation, "print_alignment", None):
+            raise ValueError(
+                "--replace-unk copies the words that unknown ones are aligned to, but there is no --print-alignment; "
+                "add it."
+            )
         super().prepare_for_inference_(cfg)
-        if getattr(cfg.generation, "replace_unk", None) is not None:
-            self.decoder.needs_attention = True
 
     def gate_weights(self) -> Dict[str, Tensor]:
         """Softmax of the kernel gate of every layer that has one, by module name; each (number of kernel sizes,)."""

@@ -23,7 +23,7 @@ class SentencePieces:
 
     Raises:
         ImportError: if the package sentencepiece is missing.
-        ValueError: if ``model`` is not the content of a model file.
+        ValueError: if ``model`` is not the content of a model file, or has pieces that are bytes.
     """
 
     def __init__(self, model: bytes, where: str = "the given SentencePiece model") -> None:
@@ -37,6 +37,11 @@ class SentencePieces:
         if not loaded:
             raise ValueError(
                 f"{where} must be a model of SentencePiece, but its {len(model)} bytes are none; copy the file again."
+            )
+        if any(map(self._processor.IsByte, range(self._processor.GetPieceSize()))):
+            raise ValueError(
+                f"{where} must have pieces of characters only, but has bytes, which nothing here joins to characters; "
+                "learn it without byte_fallback."
             )
 
     def split(self, words: Iterable[str]) -> list[str]:

@@ -14,12 +14,13 @@ from muse_plugin.models.onnx.sessions import WAY_OUT, WHAT, OnnxDecoder, OnnxEnc
 from muse_plugin_command.flag_checks import check_packages
 
 
-def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
+def run_in_onnxruntime_(model: Any, need_attn: bool = False, retain_dropout: bool = False) -> None:
     """Replaces the encoder and decoder of a model by ones that run in onnxruntime, on as many threads as PyTorch.
 
     Args:
         model: a translation model in evaluation mode; 8-bit weights if its flag ``int8_inference`` says so.
         need_attn: whether generation must return attention.
+        retain_dropout: whether dropout must stay on.
 
     Raises:
         ImportError: if onnx or onnxruntime is missing.
@@ -28,6 +29,8 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False) -> None:
     check_packages(WHAT, "onnx", "onnxruntime", extra="export")
     if need_attn:
         raise refuse("attention (--print-alignment, --replace-unk)")
+    if retain_dropout:
+        raise refuse("dropout (--retain-dropout)")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker
     weight = next(model.parameters())
     check_place(weight)

@@ -109,10 +109,11 @@ def name_as_fairseq(layer: StagedLayer) -> dict[str, Tensor]:
             output, norm = "fc2", "final_layer_norm"
         else:
             prefix = "self_attn" if kind == "self_attention" else "encoder_attn"
-            if isinstance(branch, CrossAttention):
-                weight = torch.cat([weight, branch.key_value_proj.weight])
-                bias = torch.cat([bias, branch.key_value_proj.bias])
-            for letter, rows, part in zip("qkv", weight.chunk(3), bias.chunk(3), strict=True):
+            weights, biases = weight.chunk(3), bias.chunk(3)
+            if isinstance(branch, CrossAttention):  # which may read states of another width
+                states = branch.key_value_proj
+                weights, biases = (weight, *states.weight.chunk(2)), (bias, *states.bias.chunk(2))
+            for letter, rows, part in zip("qkv", weights, biases, strict=True):
                 put(f"{prefix}.{letter}_proj", rows, part)
             output, norm = f"{prefix}.out_proj", f"{prefix}_layer_norm"
         put(output, stage.out_proj_weight, stage.out_proj_bias.sum(0))

@@ -6,11 +6,12 @@ import pytest
 import torch
 from fairseq.models import build_model
 from support.helpers import assert_close
-from support.muse_models import ATOL, PAD, SMALL, build, logits_of, make_pair, make_task
+from support.muse_models import ATOL, PAD, SMALL, VARIANTS, build, logits_of, make_pair, make_task
 from support.translation_models import GERMAN, save_translation_model
 from torch import nn
 
 from muse_plugin.exporting.ctranslate2_folder import check_model, name_parameters
+from muse_plugin.models.onnx.plain_layers import name_as_fairseq
 from muse_plugin.runner.run import Translator
 from muse_plugin_command import cli
 
@@ -46,6 +47,12 @@ def test_what_ctranslate2_cannot_express_is_refused(model, flags):
         check_model(build(model, **flags))
     with pytest.raises(NotImplementedError, match="but this one is a Linear; export"):
         check_model(nn.Linear(2, 2))
+
+
+def test_attention_to_an_encoder_of_another_width_has_names():
+    named = name_as_fairseq(build("plain_transformer", **VARIANTS["other_widths"]).decoder.layers[0])
+    shapes = [tuple(named[f"encoder_attn.{letter}_proj.weight"].shape) for letter in "qkv"]
+    assert shapes == [(16, 16), (16, 24), (16, 24)]
 
 
 @pytest.mark.parametrize("arch", ["transformer", "plain_transformer"])

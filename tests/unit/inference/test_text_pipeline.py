@@ -1,5 +1,6 @@
 """One line in, one line out, whatever it holds; and what is saved is what is loaded."""
 
+import io
 import re
 import shutil
 
@@ -10,6 +11,7 @@ from support.helpers import REPOSITORY, change_settings
 
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
 from muse_plugin.text.data_record import DataRecord
+from muse_plugin.text.sentence_pieces import SentencePieces
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME, TextSettings, make_sentence_settings, save_texts
 from muse_plugin.text.tokenizer import Tokenizer
@@ -345,3 +347,18 @@ def test_files_beyond_their_size_are_not_read(pieces, tmp_path, monkeypatch):
         monkeypatch.setattr(f"muse_plugin.{name}", 100)
         with pytest.raises(ValueError, match=r"must have at most 100 bytes, but has [\d,]+; copy it again"):
             TextPipeline.load(tmp_path)
+
+
+def test_pieces_that_are_bytes_are_refused():
+    pytest.importorskip("sentencepiece")
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    options = {"vocab_size": 300, "model_type": "bpe", "byte_fallback": True, "minloglevel": 2}
+    SentencePieceTrainer.Train(
+        sentence_iterator=iter(GERMAN * 3), model_writer=model, hard_vocab_limit=False, **options
+    )
+    with pytest.raises(
+        ValueError, match=r"^the model a must have pieces of characters only, but has bytes, .*fallback\.$"
+    ):
+        SentencePieces(model.getvalue(), "the model a")

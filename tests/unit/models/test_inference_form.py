@@ -102,15 +102,21 @@ def test_kernels_come_out_of_the_input_projection(variant):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("option", "expected"), [({}, False), ({"print_alignment": "hard"}, True), ({"replace_unk": "<unk>"}, True)]
-)
-def test_attention_is_computed_only_if_somebody_asks(option, expected):
+@pytest.mark.parametrize("option", [None, "hard"])
+def test_attention_is_computed_only_if_somebody_asks(option):
     net = build().eval()
-    net.prepare_for_inference_(generation(**option))
+    net.prepare_for_inference_(generation(print_alignment=option))
     _, _, source, previous = make_pair()
     attention = net(source, lengths_of(source), previous)[1]["attn"][0]
-    assert (attention is not None) == expected
+    assert (attention is not None) == (option is not None)
+
+
+def test_words_are_replaced_only_where_they_are_aligned():
+    net = build().eval()
+    with pytest.raises(ValueError, match=r"^--replace-unk copies .* but there is no --print-alignment; add it\.$"):
+        net.prepare_for_inference_(generation(replace_unk="<unk>"))
+    net.prepare_for_inference_(generation(replace_unk="<unk>", print_alignment="hard"))
+    assert net.decoder.needs_attention
 
 
 @torch.no_grad()

@@ -102,6 +102,7 @@ def test_eight_bit_weights_are_near():
     ("flags", "options", "words"),
     [
         ({}, {"need_attn": "hard"}, r"only searches, but was asked for attention \(--print-alignment"),
+        ({}, {"retain_dropout": True}, r"only searches, but was asked for dropout \(--retain-dropout\)"),
         ({"adaptive_softmax_cutoff": "8,12"}, {}, "but this one has an adaptive softmax; take the back end torch"),
         ({"dtype": torch.float16}, {}, r"computes in float32 on the CPU, but got torch.float16 on cpu; add --cpu"),
     ],
