@@ -22,5 +22,5 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def ticks_of(axis: Any) -> list[str]:
-    """What stands at an axis of a figure."""
+    """The labels of an axis of a figure."""
     return [label.get_text() for label in axis.get_ticklabels()]
