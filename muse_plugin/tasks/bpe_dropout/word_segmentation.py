@@ -274,8 +274,13 @@ class SentencePieceModel:
         return pieces
 
     def list_words(self, line: str) -> list[str]:
-        """Returns the words of a line as the model sees them, each with its mark of a space."""
-        return re.findall(f"{SPACE_MARK}?[^{SPACE_MARK}]+|{SPACE_MARK}", "".join(self.cut(line)))
+        """Returns the words of a line as the model sees them, each with its mark of a space.
+
+        Neighbours that are no pieces are one unknown symbol for the model; their first character stands for them.
+        """
+        find, is_unknown = self._processor.PieceToId, self._processor.IsUnknown
+        pieces = [piece[0] if is_unknown(find(piece)) else piece for piece in self.cut(line)]
+        return re.findall(f"{SPACE_MARK}?[^{SPACE_MARK}]+|{SPACE_MARK}", "".join(pieces))
 
 
 class PieceMerger(LineSegmenter):

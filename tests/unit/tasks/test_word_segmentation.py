@@ -1,5 +1,6 @@
 """Segmentations of words and lines: the same as those of subword-nmt, with the same probabilities."""
 
+import base64
 import io
 import itertools
 import math
@@ -15,7 +16,8 @@ from support.bpe_dropout_data import learn_codes, read_pairs
 from support.helpers import REPOSITORY, run_python
 
 from muse_plugin.tasks.bpe_dropout import word_segmentation
-from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter, PieceSampler
+from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter, PieceSampler, make_segmenter
+from muse_plugin.text.sentence_pieces import SentencePieces, learn_pieces
 
 UNKNOWN, END = 3, 2
 # "an" is a merge that can be made at several places of a word, "aa" one whose places overlap.
@@ -227,3 +229,14 @@ def test_segmentations_of_pieces_have_the_probabilities_of_the_model():
     for pieces, weight in wanted.items():
         assert counts[pieces] / 20_000 == pytest.approx(weight / sum(wanted.values()), abs=0.015)
     assert segment("xa a", "1") == [9, 0, 0, 8]  # x is no piece
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_unknown_neighbours_are_one_symbol_with_and_without_dropout(sentences, kind):
+    pytest.importorskip("sentencepiece")
+    content = learn_pieces(sentences, 80, kind)
+    indices = {piece: i for i, piece in enumerate(SentencePieces(content).list_pieces())}
+    side = {"codes": base64.b64encode(content).decode(), "indices": indices}
+    for dropout in (0.0, 0.1):
+        segment = make_segmenter({**side, "unknown": -1, "end": -2, "dropout": dropout})
+        assert segment(f"e {chr(0x436) * 30} e{chr(0x436)}{chr(0x6F22)}e", "1").count(-1) == 2
