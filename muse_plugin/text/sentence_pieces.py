@@ -38,7 +38,7 @@ class SentencePieces:
             raise ValueError(
                 f"{where} must be a model of SentencePiece, but its {len(model)} bytes are none; copy the file again."
             )
-        if any(map(self._processor.IsByte, range(self._processor.GetPieceSize()))):
+        if self._processor.IsByte(self._processor.PieceToId("<0x00>")):  # a model has all bytes, or none
             raise ValueError(
                 f"{where} must have pieces of characters only, but has bytes, which nothing here joins to characters; "
                 "learn it without byte_fallback."

@@ -4,10 +4,8 @@ import copy
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close
-from support.muse_models import SYMBOLS, VARIANTS, build, lengths_of, make_batch, make_sentence
-from support.reference import make_dictionary
+from support.muse_models import VARIANTS, build, make_batch, make_sentence, search
 
 pytestmark = pytest.mark.gpu
 LENGTHS = (40, 33, 9, 7, 5)
@@ -24,9 +22,8 @@ def prepared(variant, device, dtype, mode):
 def translate(net, device, beam=4, lengths=LENGTHS, **options):
     source = make_batch([make_sentence(n, seed=n) for n in lengths], left=True).to(device)
     options = {"max_len_b": 80, **options}
-    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=beam, **options)
     with torch.no_grad():
-        return generator.generate([], {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}})
+        return search([net], source, beam_size=beam, **options)
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v not in ("encoder_ffn_shared", "encoder_without_conv")])

@@ -220,18 +220,21 @@ def assert_same_training(expected, actual, atol=1e-6):
         assert_close(actual[1][name], gradient, atol=atol, why=name)
 
 
-def search(net, tokens, beam=4, most=4):
-    """Hypotheses of a batch: at most as many words as the source has tokens, padding included, and ``most`` more."""
-    generator = SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=beam, max_len_a=1, max_len_b=most)
-    return generator.generate([], {"net_input": {"src_tokens": tokens, "src_lengths": lengths_of(tokens)}})
+def search(nets, source, prefix=None, **options):
+    """Hypotheses of a batch by fairseq's beam search."""
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}}
+    options = {"beam_size": 4, "max_len_b": 12, **options}
+    return SequenceGenerator(nets, make_dictionary(SYMBOLS), **options).generate([], sample, prefix_tokens=prefix)
 
 
-def assert_search_of_each_alone(net, sources, source, beam=4, most=4, atol=ATOL):
+def assert_search_of_each_alone(net, sources, source, atol=ATOL, **options):
     """What beam search finds in a padded batch is what it finds in each sentence with the same room."""
-    for row, hypotheses in enumerate(search(net, source, beam, most)):
+    # The longest translation follows the length of the source, padding included.
+    options = {"beam_size": 4, "max_len_a": 1, "max_len_b": 4, **options}
+    for row, hypotheses in enumerate(search([net], source, **options)):
         padded = make_batch([sources[row]], left=True, longer=source.shape[1] - len(sources[row]))
-        alone = search(net, padded, beam, most)[0]
-        assert len(hypotheses) == len(alone) == beam
+        alone = search([net], padded, **options)[0]
+        assert len(hypotheses) == len(alone) == options["beam_size"]
         for actual, expected in zip(hypotheses, alone, strict=True):
             assert actual["tokens"].tolist() == expected["tokens"].tolist()
             assert_close(actual["score"], expected["score"], atol=atol)

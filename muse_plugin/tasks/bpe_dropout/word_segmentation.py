@@ -263,6 +263,7 @@ class SentencePieceModel:
         self._processor = processor = SentencePieceProcessor(model_proto=model)
         numbers = range(processor.GetPieceSize())
         scores = {processor.IdToPiece(i): processor.GetScore(i) for i in numbers if not processor.IsControl(i)}
+        self._known = scores.keys()
         self.is_bpe = all(score.is_integer() for score in scores.values())
         self.scores = {piece: score for piece, score in scores.items() if piece in indices and piece not in SPECIAL}
 
@@ -278,8 +279,7 @@ class SentencePieceModel:
 
         Neighbours that are no pieces are one unknown symbol for the model; their first character stands for them.
         """
-        find, is_unknown = self._processor.PieceToId, self._processor.IsUnknown
-        pieces = [piece[0] if is_unknown(find(piece)) else piece for piece in self.cut(line)]
+        pieces = [piece if piece in self._known else piece[0] for piece in self.cut(line)]
         return re.findall(f"{SPACE_MARK}?[^{SPACE_MARK}]+|{SPACE_MARK}", "".join(pieces))
 
 

@@ -203,7 +203,7 @@ def test_reordered_rows_continue_like_a_fresh_pass(net):
 def test_beam_search_over_a_padded_batch_equals_each_sentence_alone(case):
     net = made(case, "inference")
     sources, _, source, _ = make_pair((11, 6, 3), (1, 1, 1))
-    assert_search_of_each_alone(net, sources, source, beam=3, most=2, atol=ATOL)
+    assert_search_of_each_alone(net, sources, source, atol=ATOL, beam_size=3, max_len_b=2)
 
 
 # ---- reach --------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_beam_search_over_a_padded_batch_equals_each_sentence_alone(variant, dec
 def test_hypotheses_of_fairseqs_decoder_have_the_scores_of_one_pass():
     net = build(**VARIANTS["distance_layers"], decoder_layer_type="fairseq").eval()
     source = make_pair()[2]
-    for row, (best, *_) in enumerate(search(net, source)):
+    for row, (best, *_) in enumerate(search([net], source, max_len_a=1, max_len_b=4)):
         tokens = best["tokens"]
         scores = logits_of(net, source[row][None], tokens.roll(1)[None])[0].log_softmax(-1)
         total = scores.gather(-1, tokens[:, None]).sum()

@@ -10,11 +10,9 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close
 from support.layers import run_layer
-from support.muse_models import ATOL, EOS, SYMBOLS, build, built, lengths_of, logits_of, make_pair
-from support.reference import make_dictionary
+from support.muse_models import ATOL, EOS, build, built, lengths_of, logits_of, make_pair, search
 
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
@@ -43,12 +41,7 @@ def prepared(seed=3, **flags):
 @pytest.mark.parametrize("variant", VARIANTS_THAT_SEARCH)
 def test_hypotheses_are_those_of_the_ordinary_form(variant):
     _, _, source, _ = make_pair()
-    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}}
-
-    def translate(net):
-        return SequenceGenerator([net], make_dictionary(SYMBOLS), beam_size=4, max_len_b=12).generate([], sample)
-
-    pairs = zip(translate(built(variant)), translate(built(variant, "inference")), strict=True)
+    pairs = zip(*(search([built(variant, form)], source) for form in ("ordinary", "inference")), strict=True)
     for ordinary, quick in pairs:
         assert [hypothesis["tokens"].tolist() for hypothesis in quick] == [h["tokens"].tolist() for h in ordinary]
         assert_close(torch.stack([h["score"] for h in quick]), torch.stack([h["score"] for h in ordinary]), atol=ATOL)

@@ -6,10 +6,9 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.models import build_model
-from fairseq.sequence_generator import SequenceGenerator
+from support import muse_models
 from support.helpers import assert_close
-from support.muse_models import SMALL, SYMBOLS, VARIANTS, build, built, lengths_of, make_pair, make_task
-from support.reference import make_dictionary
+from support.muse_models import SMALL, VARIANTS, build, built, lengths_of, make_pair, make_task
 
 from muse_plugin.models.onnx import graph_search
 from muse_plugin.models.onnx.back_end import run_in_onnxruntime_
@@ -31,11 +30,9 @@ def build_named(name):
 
 
 @torch.no_grad()
-def search(nets, lengths, prefix=None, **options):
+def search(nets, lengths, **options):
     _, _, source, _ = make_pair(lengths, (2,) * len(lengths))
-    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}}
-    generator = SequenceGenerator(nets, make_dictionary(SYMBOLS), beam_size=4, max_len_b=12, **options)
-    return generator.generate([], sample, prefix_tokens=prefix)
+    return muse_models.search(nets, source, **options)
 
 
 def assert_same(actual, expected):

@@ -6,10 +6,8 @@ import threading
 
 import pytest
 import torch
-from fairseq.sequence_generator import SequenceGenerator
 from support.helpers import assert_close
 from support.muse_models import (
-    SYMBOLS,
     VARIANTS,
     build,
     built,
@@ -18,9 +16,9 @@ from support.muse_models import (
     make_batch,
     make_pair,
     make_sentence,
+    search,
     step_through,
 )
-from support.reference import make_dictionary
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin.models import static_decoding
@@ -48,9 +46,7 @@ def taken(monkeypatch):
 
 
 def translate(net, source, **options):
-    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths_of(source)}}
-    options = {"beam_size": 4, "max_len_b": 12, **options}
-    return SequenceGenerator([net], make_dictionary(SYMBOLS), **options).generate([], sample)
+    return search([net], source, **options)
 
 
 def assert_same_translations(actual, expected):
