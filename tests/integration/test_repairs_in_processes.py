@@ -208,6 +208,6 @@ def test_generate_refuses_a_checkpoint_whose_settings_would_run_code(trained, tm
     state = torch.load(trained.path, weights_only=False)
     state["cfg"]["model"].adaptive_softmax_cutoff = f"[__import__('os').system('touch {tmp_path}/ran'), 8]"
     output = generate_from(state, trained, tmp_path)
-    assert "ValueError: --adaptive-softmax-cutoff: a setting must be plain data" in output
+    assert "ValueError: a setting must be plain data" in output
     assert "nothing of it was run" in output
     assert not (tmp_path / "ran").exists()
