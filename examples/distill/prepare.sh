@@ -40,7 +40,7 @@ for ((shard = 0; shard < shards; shard++)); do
 done
 step "$data" text "gather the translations" python "$here/gather.py" "${folders[@]}" \
   --source "$teacher_data/bpe/train.$source" --outputs "$data/text/train.$source" "$data/text/train.$target"
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$source" "$target" own \
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" "$source" "$target" own \
   --trainpref "$data/text/train" --validpref "$teacher_data/bpe/valid" --testpref "$teacher_data/bpe/$test" \
   --srcdict "$teacher_data/bin/dict.$source.txt" --tgtdict "$teacher_data/bin/dict.$target.txt"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -13,14 +13,4 @@ if [[ "$dictionary" == joined && "$joint" == 0 ]]; then fail "DICTIONARY=joined 
 usual_data=(merges=10000) # others are on the record of a run
 text_flags=(--lower) # as corpus.py tokenize is given them
 choose_criterion "$data"
-# 0, or pretrain (both directions at once), or finetune (German to English, from what pretrain has learnt)
-bidirectional=${BIDIRECTIONAL:-0}
-if [[ "$bidirectional" != 0 && -n "$row" ]]; then fail "ROW=$row is trained in one direction, but BIDIRECTIONAL is $bidirectional; set one of them."; fi
-if [[ "$bidirectional" != 0 && "$joint" == 0 ]]; then fail "BIDIRECTIONAL=$bidirectional needs joint subwords, but JOINT is 0."; fi
-pretrained=$work_dir/$model-bidirectional-pretrain-seed$seed
-case "$bidirectional" in
-  0) name=${row:-$model}$name_suffix bin=$data/bin prepared=binarise ;;
-  pretrain) name=$model-bidirectional-pretrain bin=$data/bin-both prepared=binarise-both ;;
-  finetune) name=$model-bidirectional$name_suffix bin=$data/bin-joined prepared=binarise-both ;;
-esac
-run=$work_dir/$name-seed$seed
+choose_directions "${row:-$model}" '' "$data/bin-joined"

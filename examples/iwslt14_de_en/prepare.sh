@@ -49,29 +49,15 @@ split() {
   corpus check "$data/text/train.de" "$data/text/train.en"
 }
 
-binarise_both() { # one dictionary for both languages; "de" then holds the text to translate, "en" its translation
-  local part
-  rm -rf "${data:?}/bin-joined" "$data/bin-both" "$data/bpe-both"
-  find_dictionary "$data" joined
-  fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" \
-    --destdir "$data/bin-joined" --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}"
-  mkdir -p "$data/bpe-both"
-  for part in train valid; do
-    cat "$data/bpe/$part.de" "$data/bpe/$part.en" >"$data/bpe-both/$part.de"
-    cat "$data/bpe/$part.en" "$data/bpe/$part.de" >"$data/bpe-both/$part.en"
-  done
-  fairseq-preprocess --source-lang de --target-lang en --workers "$(count_cores)" --destdir "$data/bin-both" \
-    --srcdict "$data/bin-joined/dict.de.txt" --tgtdict "$data/bin-joined/dict.en.txt" \
-    --trainpref "$data/bpe-both/train" --validpref "$data/bpe-both/valid"
-}
-
 step "$data" download "fetch the archive" fetch de-en.tgz
 step "$data" unpack "extract, drop what is no sentence" unpack
 step "$data" tokenize "tokenise, lower-case" tokenize_raw "$data" de en train test -- "${text_flags[@]}"
 step "$data" split "clean, split, count the lines" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
-step "$data" binarise "binarise (fairseq-preprocess)" binarise de en "$dictionary" "$@"
-if [[ "$bidirectional" != 0 ]]; then step "$data" binarise-both "binarise both directions" binarise_both; fi
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" de en "$dictionary" "$@"
+if [[ "$bidirectional" != 0 ]]; then
+  step "$data" binarise-joined "binarise with one dictionary" binarise "$data/bin-joined" de en joined
+  step "$data" binarise-both "binarise both directions" binarise_both "$data/bin-joined" de en
+fi
 if [[ "$trial" != 1 && "$subwords" == bpe ]]; then corpus compare "$here/published.sha256" "$data"; fi
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

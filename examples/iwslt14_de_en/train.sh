@@ -17,8 +17,7 @@ set -euo pipefail
 # shellcheck source=examples/iwslt14_de_en/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.$prepared.done" ]] || fail "there is no data in $bin; run prepare.sh first (with BIDIRECTIONAL=1 for both directions)."
-[[ "$bidirectional" != pretrain || "$bpe_dropout" == 0 ]] || fail "BPE_DROPOUT reads one direction; use it with BIDIRECTIONAL=finetune."
+find_start
 find_devices
 rate=0.001 dropout=0.4 clip=25 # tuned for the Transformer by the authors, and used for MUSE as they are
 case "$model" in
@@ -37,14 +36,8 @@ keep_run "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "simcut=$simcu
 flags=("$bin" --source-lang de --target-lang en --arch "$arch" --dropout "$dropout"
   --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm "$clip"
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 --max-update "$updates"
-  --keep-last-epochs "$keep" "${criterion[@]}" "${row_flags[@]+"${row_flags[@]}"}" "${trial_flags[@]+"${trial_flags[@]}"}")
-case "$bidirectional" in
-  pretrain) flags+=(--share-all-embeddings) ;;
-  finetune)
-    [[ -e "$pretrained/checkpoints/checkpoint_best.pt" ]] || fail "there is nothing to start from in $pretrained; train with BIDIRECTIONAL=pretrain first."
-    flags+=(--share-all-embeddings --finetune-from-model "$pretrained/checkpoints/checkpoint_best.pt")
-    ;;
-esac
+  --keep-last-epochs "$keep" "${criterion[@]}" "${direction_flags[@]+"${direction_flags[@]}"}"
+  "${row_flags[@]+"${row_flags[@]}"}" "${trial_flags[@]+"${trial_flags[@]}"}")
 note_row
 if [[ "$bidirectional" == 0 ]]; then follow_validation; fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -4,7 +4,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 start_recipe multi30k "muse muse_simple transformer plain_transformer dynamicconv" 'TARGET_LANG=de|fr' \
-  'ATTENTION=none|multi-scale|distance|both|multi-scale-layers|distance-layers' 'PROFILE=published|cpu' "ROW=help $(list_rows)"
+  'BIDIRECTIONAL=0|pretrain|finetune' 'ATTENTION=none|multi-scale|distance|both|multi-scale-layers|distance-layers' \
+  'PROFILE=published|cpu' "ROW=help $(list_rows)"
 choose_row
 
 target=${TARGET_LANG:-de}
@@ -37,5 +38,6 @@ if [[ "$attention" != none && -n "$row" ]]; then fail "ROW=$row has its own atte
 usual_data=(merges=10000) # others are on the record of a run
 text_flags=(--normalize --lower) # what corpus.py tokenize makes of a raw sentence with these flags is as the text of the files
 choose_criterion "$data"
-name=${row:-$model}$([[ "$attention" == none ]] || printf -- '-%s' "$attention")$name_suffix
-run=$work_dir/en-$target-$name-seed$seed
+choose_directions "${row:-$model}$([[ "$attention" == none ]] || printf -- '-%s' "$attention")" "en-$target-" "$data/bin"
+direction_settings=()
+if [[ "$bidirectional" != 0 ]]; then direction_settings=("bidirectional=$bidirectional"); fi

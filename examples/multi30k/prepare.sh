@@ -6,8 +6,10 @@
 #   TARGET_LANG=de   or fr
 #   RAW_DIR=...      has the files of downloads.tsv already, plain or as .gz: nothing is downloaded
 #   MERGES=10000     joint BPE merges
+#   BIDIRECTIONAL=1  also the data for training in both directions
 # See examples/recipe/recipe.sh for WORK_DIR, TRIAL and the rest. Result: WORK_DIR/<pair>/bin.
 set -euo pipefail
+if [[ "${BIDIRECTIONAL:-}" == 1 ]]; then BIDIRECTIONAL=pretrain; fi # what the data are for
 # shellcheck source=examples/multi30k/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -36,5 +38,6 @@ step "$data" download "fetch the files" fetch "${names[@]}"
 step "$data" unpack "copy and count the lines" unpack
 step "$data" segment "learn and apply $merges subwords ($subwords)" \
   segment_text "$data" "$merges" en "$target" train valid "${tests[@]}"
-step "$data" binarise "binarise (fairseq-preprocess)" binarise en "$target" joined --testpref "$(IFS=,; printf %s "${tests[*]/#/$data/bpe/}")" "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" en "$target" joined --testpref "$(IFS=,; printf %s "${tests[*]/#/$data/bpe/}")" "$@"
+if [[ "$bidirectional" != 0 ]]; then step "$data" binarise-both "binarise both directions" binarise_both "$data/bin" en "$target"; fi
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

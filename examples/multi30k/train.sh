@@ -9,6 +9,7 @@
 #   MODEL=plain_transformer ATTENTION=multi-scale bash examples/multi30k/train.sh     or distance, or both; also with MUSE
 #   MODEL=plain_transformer ATTENTION=multi-scale-layers bash examples/multi30k/train.sh     or distance-layers: the papers' own layers
 #   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
+#   BIDIRECTIONAL=pretrain, then finetune     both directions first (after BIDIRECTIONAL=1 prepare.sh)
 #
 #   PROFILE=cpu   for two cores: 1,024 tokens per update, 5,000 updates, rate falling linearly, dropout 0.2
 #   UPDATES=...   another number of updates
@@ -19,7 +20,7 @@ set -euo pipefail
 # shellcheck source=examples/multi30k/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_start
 find_devices
 ffn=256
 case "$model" in
@@ -39,15 +40,15 @@ esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
 keep_run "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
-  "${attention_settings[@]}" \
+  "${attention_settings[@]}" "${direction_settings[@]+"${direction_settings[@]}"}" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 if [[ -n "$row" && "${expected[0]}" != - ]]; then printf '%s: note: the score of %s was published for IWSLT14, so there will be no verdict\n' "$recipe" "$row"; fi
 
-flags=("$data/bin" --source-lang en --target-lang "$target" --arch "$arch" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout"
+flags=("$bin" --source-lang en --target-lang "$target" --arch "$arch" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout"
   --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs "$keep")
 for side in encoder decoder; do
   flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done
-flags+=("${row_flags[@]+"${row_flags[@]}"}" "${attention_flags[@]}" "${criterion[@]}")
+flags+=("${row_flags[@]+"${row_flags[@]}"}" "${attention_flags[@]}" "${criterion[@]}" "${direction_flags[@]+"${direction_flags[@]}"}")
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

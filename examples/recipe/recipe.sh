@@ -516,12 +516,25 @@ find_dictionary() { # find_dictionary DATA joined|own: sets dictionary_flags of 
   fi
 }
 
-binarise() { # binarise SOURCE TARGET joined|own FLAGS...: $data/bpe to $data/bin; the last of several equal flags of fairseq-preprocess counts
-  rm -rf "${data:?}/bin"
-  find_dictionary "$data" "$3"
-  fairseq-preprocess --source-lang "$1" --target-lang "$2" --workers "$(count_cores)" --destdir "$data/bin" \
+binarise() { # binarise BIN SOURCE TARGET joined|own FLAGS...: $data/bpe to BIN; the last of several equal flags of fairseq-preprocess counts
+  rm -rf "${1:?}"
+  find_dictionary "$data" "$4"
+  fairseq-preprocess --source-lang "$2" --target-lang "$3" --workers "$(count_cores)" --destdir "$1" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "${@:4}"
+    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "${@:5}"
+}
+
+binarise_both() { # binarise_both BIN SOURCE TARGET: both directions to $data/bin-both with BIN's one dictionary; SOURCE then holds all inputs
+  local bin=$1 source=$2 target=$3 part
+  rm -rf "${data:?}"/{bpe,bin}-both
+  mkdir -p "$data/bpe-both"
+  for part in train valid; do
+    cat "$data/bpe/$part.$source" "$data/bpe/$part.$target" >"$data/bpe-both/$part.$source"
+    cat "$data/bpe/$part.$target" "$data/bpe/$part.$source" >"$data/bpe-both/$part.$target"
+  done
+  fairseq-preprocess --source-lang "$source" --target-lang "$target" --workers "$(count_cores)" --destdir "$data/bin-both" \
+    --srcdict "$bin/dict.$source.txt" --tgtdict "$bin/dict.$target.txt" \
+    --trainpref "$data/bpe-both/train" --validpref "$data/bpe-both/valid"
 }
 
 tokenize_raw() { # tokenize_raw DATA SOURCE TARGET NAME... -- FLAGS...: DATA/raw/NAME.<lang> to DATA/tokenized/NAME.<lang>
@@ -569,5 +582,35 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
       --bpe-codes "${subword_files[0]}")
     if [[ "$joint" == 0 ]]; then criterion+=(--target-bpe-codes "${subword_files[1]}"); fi
     name_suffix+=-bpe-dropout
+  fi
+}
+
+# choose_directions STEM PREFIX BIN: sets name, run, bin and prepared for BIDIRECTIONAL=0 (one direction), pretrain (both at once) or
+# finetune (one, from what pretrain has learnt); BIN has one dictionary for both languages.
+choose_directions() {
+  bidirectional=${BIDIRECTIONAL:-0}
+  name=$1$name_suffix bin=$data/bin prepared=binarise
+  if [[ "$bidirectional" != 0 ]]; then
+    [[ -z "$row" ]] || fail "ROW=$row is trained in one direction, but BIDIRECTIONAL is $bidirectional; set one of them."
+    [[ "$joint" == 1 ]] || fail "BIDIRECTIONAL=$bidirectional needs joint subwords, but JOINT is 0."
+    name=$1-bidirectional$name_suffix bin=$3 prepared=binarise-both
+    pretrained=$work_dir/$2$1-bidirectional-pretrain-seed$seed
+  fi
+  if [[ "$bidirectional" == pretrain ]]; then name=$1-bidirectional-pretrain bin=$data/bin-both; fi
+  run=$work_dir/$2$name-seed$seed
+}
+
+find_start() { # for train.sh: the data are there, and what BIDIRECTIONAL=finetune starts from; sets direction_flags
+  local checkpoint=${pretrained:-}/checkpoints/checkpoint_best.pt
+  [[ -e "$data/.$prepared.done" ]] ||
+    fail "there is no data in $bin; run prepare.sh with the same settings first (with BIDIRECTIONAL=1 for both directions)."
+  direction_flags=()
+  if [[ "$bidirectional" == 0 ]]; then return; fi
+  direction_flags=(--share-all-embeddings)
+  if [[ "$bidirectional" == pretrain ]]; then
+    [[ "$bpe_dropout" == 0 ]] || fail "BPE_DROPOUT reads one direction; use it with BIDIRECTIONAL=finetune."
+  else
+    [[ -e "$checkpoint" ]] || fail "there is nothing to start from in $pretrained; train with BIDIRECTIONAL=pretrain first."
+    direction_flags+=(--finetune-from-model "$checkpoint")
   fi
 }

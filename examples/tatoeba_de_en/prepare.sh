@@ -48,5 +48,5 @@ step "$data" split "split by English sentence" split
 step "$data" tokenize "tokenise" tokenize_raw "$data" de en train valid test --
 step "$data" clean "drop pairs of very different lengths" clean
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
-step "$data" binarise "binarise (fairseq-preprocess)" binarise de en joined "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" de en joined "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

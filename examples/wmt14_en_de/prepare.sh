@@ -81,5 +81,5 @@ else
   step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en de train valid test
 fi
 step "$data" check "count the lines" check
-step "$data" binarise "binarise (fairseq-preprocess)" binarise en de joined --nwordssrc 32768 --nwordstgt 32768 "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" en de joined --nwordssrc 32768 --nwordstgt 32768 "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -72,5 +72,5 @@ step "$data" tokenize-test "tokenise newstest2014" tokenize_raw "$data" en fr "$
 step "$data" split "split" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en fr train valid test
 step "$data" clean "drop long pairs" clean
-step "$data" binarise "binarise (fairseq-preprocess)" binarise en fr joined --trainpref "$data/clean/train" --validpref "$data/clean/valid" "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" en fr joined --trainpref "$data/clean/train" --validpref "$data/clean/valid" "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

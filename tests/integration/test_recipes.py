@@ -240,23 +240,28 @@ def test_the_data_of_the_papers_text_can_be_chosen(tmp_path, raw_dir):
     assert "dictionary=joined" in read_lines(joined / "settings.txt")
 
 
-def test_both_directions_first_then_one(tmp_path, raw_dir):
-    make_iwslt14(raw_dir)
+@pytest.mark.parametrize(
+    ("recipe", "make_raw", "data", "run", "langs"),
+    [
+        ("iwslt14_de_en", make_iwslt14, "data", "muse-bidirectional-simcut-seed1", ("de", "en")),
+        ("multi30k", make_multi30k, "en-de", "en-de-muse-bidirectional-simcut-seed1", ("en", "de")),
+    ],
+)
+def test_both_directions_first_then_one(recipe, make_raw, data, run, langs, tmp_path, raw_dir):
+    make_raw(raw_dir)
     work_dir = tmp_path / "work"
     for script, settings in [
         ("prepare", {"BIDIRECTIONAL": "1"}),
         ("train", {"BIDIRECTIONAL": "pretrain"}),
         ("train", {"BIDIRECTIONAL": "finetune", "SIMCUT": "1"}),
     ]:
-        done = run_trial("iwslt14_de_en", script, raw_dir, work_dir, **settings)
+        done = run_trial(recipe, script, raw_dir, work_dir, **settings)
         assert done.returncode == 0, done.stdout + done.stderr
-    both = (work_dir / "data" / "bpe-both" / "train.de").read_text(encoding="utf-8").splitlines()
-    one = [
-        (work_dir / "data" / "bpe" / f"train.{lang}").read_text(encoding="utf-8").splitlines() for lang in ("de", "en")
-    ]
+    both = (work_dir / data / "bpe-both" / f"train.{langs[0]}").read_text(encoding="utf-8").splitlines()
+    one = [(work_dir / data / "bpe" / f"train.{lang}").read_text(encoding="utf-8").splitlines() for lang in langs]
     assert both == one[0] + one[1]
-    assert "finetune-from-model" in (work_dir / "muse-bidirectional-simcut-seed1" / "train-command.txt").read_text()
-    log = (work_dir / "muse-bidirectional-simcut-seed1" / "train.log").read_text(encoding="utf-8")
+    assert "finetune-from-model" in (work_dir / run / "train-command.txt").read_text()
+    log = (work_dir / run / "train.log").read_text(encoding="utf-8")
     assert "loading pretrained model from" in log
 
 

@@ -74,6 +74,7 @@ def test_all_faults_are_named_at_once_before_anything_starts(tmp_path, recipe, s
         ("recipe/vectors.sh", {"KIND": "glove", "DIM": "0", "WINDOW": "0", "VECTOR_EPOCHS": "0", "MIN_COUNT": "0"}),
         ("multi30k/train.sh", {"TARGET_LANG": "cs", "ATTENTION": "local", "PROFILE": "gpu", "BPE_DROPOUT": "1"}),
         ("iwslt14_de_en/prepare.sh", {"BIDIRECTIONAL": "yes", "MERGES": "0"}),
+        ("multi30k/prepare.sh", {"BIDIRECTIONAL": "both", "JOINT": "2"}),
         ("wmt14_en_de/evaluate.sh", {"SUBSET": "train", "AVERAGED": "0"}),
         (
             "ner/train.sh",
