@@ -204,7 +204,7 @@ plan_batches() { # plan_batches TOTAL MOST: sets max_tokens (per device, at most
 
 step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets its output, DIR/times.tsv the seconds of every attempt
   # shellcheck disable=SC2034 # the trap reads started
-  local step_dir=$1 step_name=$2 what=$3 started=$SECONDS code step_log=$1/$2.log # names that COMMAND does not use
+  local step_dir=$1 step_name=$2 what=$3 started=$SECONDS code step_log=$1/$2.log running=$1/.$2.running # names that COMMAND does not use
   shift 3
   if [[ "$node" != 0 ]]; then step_log=$step_dir/$step_name.node$node.log; fi # of several nodes, which share the folder, the first keeps the books
   if [[ -e "$step_dir/.$step_name.done" ]]; then
@@ -213,11 +213,16 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   fi
   printf '%s: %s (its output: %s) ...\n' "$recipe" "$what" "$step_log"
   mkdir -p "$step_dir"
+  if [[ "$node" == 0 ]]; then
+    # An attempt that was killed could not write its time; its last output tells it.
+    if [[ -e "$running" ]]; then printf '%s\t%d\n' "$step_name" "$(($(date -r "$step_log" +%s) - $(date -r "$running" +%s)))" >>"$step_dir/times.tsv"; fi
+    : >"$running"
+  fi
   # Not as a condition: bash would ignore set -e within the command, and with it failures in the middle of a function.
   set +e
   (
     set -e
-    if [[ "$node" == 0 ]]; then trap 'printf "%s\t%d\n" "$step_name" "$((SECONDS - started))" >>"$step_dir/times.tsv"' EXIT; fi
+    if [[ "$node" == 0 ]]; then trap 'printf "%s\t%d\n" "$step_name" "$((SECONDS - started))" >>"$step_dir/times.tsv"; rm -f "$running"' EXIT; fi
     "$@"
   ) 3>&1 >>"$step_log" 2>&1 # what a step writes to descriptor 3 is shown
   code=$?
