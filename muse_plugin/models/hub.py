@@ -3,16 +3,25 @@
 import contextlib
 import json
 import logging
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any, Optional, Union
 
 import torch
 from fairseq import hub_utils
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models.transformer import TransformerModelBase
 
+from muse_plugin_command.flag_suggestions import find_near
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
 
 logger = logging.getLogger(__name__)
+
+
+# Of ``generate``: flags of the search without their dashes, and what fairseq's own takes besides.
+_SETTINGS = {field.name for field in fields(GenerationConfig)}
+_SETTINGS |= signature(hub_utils.GeneratorHubInterface.generate).parameters.keys()
 
 
 class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
@@ -38,6 +47,23 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
         for i, hypotheses in zip(encoded, found, strict=True):
             answers[i] = self.decode(hypotheses[0]["tokens"])
         return answers
+
+    def generate(self, tokenized_sentences: Any, beam: int = 5, verbose: bool = False, **kwargs: Any) -> Any:
+        """As fairseq's, which ignores a misspelt setting.
+
+        Raises:
+            TypeError: if there is no setting of that name.
+            ValueError: if the beam is empty.
+        """
+        for name in kwargs.keys() - _SETTINGS:
+            near = find_near(name, sorted(_SETTINGS))
+            advice = (
+                f"did you mean {near!r}?" if near else "they are called as flags of fairseq-generate, with _ for -."
+            )
+            raise TypeError(f"the search has no setting called {name!r}; {advice}")
+        if beam < 1:
+            raise ValueError(f"beam must be at least 1, but is {beam}; 5 is usual.")
+        return super().generate(tokenized_sentences, beam, verbose, **kwargs)
 
 
 class HubLoading(TransformerModelBase):
@@ -65,7 +91,7 @@ class HubLoading(TransformerModelBase):
             A ``TextHub``: ``translate`` and ``generate``, on the CPU until ``cuda()``.
 
         Raises:
-            FileNotFoundError: if there is no checkpoint in the folder.
+            FileNotFoundError: if one of the folders does not exist, or there is no checkpoint in the first.
         """
         folder = Path(model_name_or_path)
         if checkpoint_file is None:
@@ -77,7 +103,13 @@ class HubLoading(TransformerModelBase):
                 )
             checkpoint_file = found[0]
         data = str(data_name_or_path)
-        for place in (folder / data if data.startswith(".") else Path(data), folder):
+        dictionaries = folder / data if data.startswith(".") else Path(data)
+        for place in (folder, dictionaries):
+            if not place.exists() and not {str(folder), data} & cls.hub_models().keys():
+                raise FileNotFoundError(
+                    f"the folder {place} does not exist; name that of the checkpoint, or the dictionaries."
+                )
+        for place in (dictionaries, folder):
             if (place / "text_pipeline.json").is_file():
                 settings = {**_read_languages(place / "text_pipeline.json"), **settings}
                 if not {"tokenizer", "bpe"} & settings.keys():

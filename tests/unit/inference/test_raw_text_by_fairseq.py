@@ -74,6 +74,25 @@ def test_a_folder_without_a_checkpoint_is_named(tmp_path):
         MuseModel.from_pretrained(tmp_path)
 
 
+def test_a_folder_that_does_not_exist_is_named(folder, tmp_path):
+    missing = tmp_path / "missing"
+    for call in (
+        lambda: MuseModel.from_pretrained(missing, "checkpoint_avg.pt"),
+        lambda: MuseModel.from_pretrained(folder, data_name_or_path=missing),
+    ):
+        with pytest.raises(FileNotFoundError, match=rf"^the folder {re.escape(str(missing))} does not exist; "):
+            call()
+
+
+def test_a_setting_of_the_search_that_does_not_exist_is_named(folder):
+    model = MuseModel.from_pretrained(folder)
+    assert model.translate(GERMAN[:1], lenpen=2, skip_invalid_size_inputs=True)
+    with pytest.raises(TypeError, match=r"^the search has no setting called 'lenpn'; did you mean 'lenpen'\?$"):
+        model.translate(GERMAN[:1], lenpn=2)
+    with pytest.raises(ValueError, match=r"^beam must be at least 1, but is 0; 5 is usual\.$"):
+        model.translate(GERMAN[0], beam=0)
+
+
 def test_interactive_takes_raw_text(folder, expected, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in GERMAN[:3])))
     printed = run(

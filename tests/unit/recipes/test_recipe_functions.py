@@ -46,7 +46,9 @@ def test_a_step_that_fails_in_its_middle_has_failed(run, tmp_path):
 @pytest.mark.parametrize("stop", ["false", "kill -TERM $BASHPID", "kill -INT $BASHPID", "kill -KILL $BASHPID"])
 def test_the_seconds_of_a_step_are_those_of_all_attempts(run, tmp_path, stop):
     once = f'if [[ ! -e "$work_dir/again" ]]; then : >"$work_dir/again"; {stop}; fi'
-    text = f'work() {{ local name=other dir=other; sleep 1.1; echo late; {once}; }}\nstep "$work_dir" train "do it" work'
+    text = (
+        f'work() {{ local name=other dir=other; sleep 1.1; echo late; {once}; }}\nstep "$work_dir" train "do it" work'
+    )
     assert run(text).returncode == 2
     assert run(text).returncode == 0
     (tmp_path / "settings.txt").write_text("a=1 b\n")
