@@ -38,3 +38,9 @@ set_up_repository() { # installs what is missing, unless SKIP_SETUP=1, and enter
   if [[ "${SKIP_SETUP:-0}" != 1 ]]; then bash "$muse_plugin_root/scripts/setup.sh" --if-needed; fi
   enter_repository
 }
+
+count_cores() { # count_cores [MOST]: those that this process may use
+  python -c 'import os, sys
+cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+print(min([cores, *map(int, sys.argv[1:])]))' "$@"
+}

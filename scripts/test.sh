@@ -25,8 +25,8 @@ case " $* " in
   *" -n"* | *" --numprocesses"* | *" --pdb "*) ;;
   *)
     # Each test in whichever process is free.
-    cores=$(python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)')
-    set -- --numprocesses "$cores" --dist worksteal "$@"
+    # shellcheck disable=SC2119 # all of them
+    set -- --numprocesses "$(count_cores)" --dist worksteal "$@"
     ;;
 esac
 exec python -m pytest "$@"

@@ -25,5 +25,6 @@ teacher_run=$teacher_dir/$prefix$teacher$name_suffix-seed$teacher_seed
 
 data=$work_dir/data
 data_settings=("dataset=$dataset" "teacher=$teacher$name_suffix" "teacher_seed=$teacher_seed" "trial=$trial")
+if [[ "$bpe_dropout" != 0 ]]; then data_settings+=("bpe_dropout=$bpe_dropout"); fi
 name=$model-$layers-width$width
 run=$work_dir/students/$name-seed$seed

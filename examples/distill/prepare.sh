@@ -22,7 +22,7 @@ train_teacher() { # each script continues where it was; its own steps are marked
   for script in prepare train evaluate; do
     code=0
     WORK_DIR=$teacher_dir RAW_DIR=$raw_dir MODEL=$teacher SEED=$teacher_seed UPDATES=${TEACHER_UPDATES:-} AVERAGED='' KEEP='' \
-      ROW='' SKIP_SETUP=1 bash "$here/../$dataset/$script.sh" || code=$?
+      ROW='' TARGET_LANG='' ATTENTION='' BIDIRECTIONAL='' SKIP_SETUP=1 bash "$here/../$dataset/$script.sh" || code=$?
     # evaluate.sh gives 1 where the score is not the published one: said, and no reason to stop.
     ((code == 0 || code == 1)) || return "$code"
   done

@@ -31,7 +31,7 @@ plan_batches "$tokens" "$tokens"
 keep_settings "$run" "model=$model" "layers=$layers" "width=$width" "${data_settings[@]}" "profile=$profile" "updates=$updates" \
   "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
-flags=("$data/bin" --source-lang "$source" --target-lang "$target" --arch "$model" "${share_flags[@]+"${share_flags[@]}"}"
+flags=("$data/bin" --source-lang "$source" --target-lang "$target" --arch "$model" "${share_flags[@]}"
   --encoder-layers "${layers%-*}" --decoder-layers "${layers#*-}")
 for side in encoder decoder; do
   # Without normalisation before each layer, deep encoders hardly learn here: perplexity 55 for 28 after 1,500 updates.

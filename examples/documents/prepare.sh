@@ -65,7 +65,7 @@ convert() { # text/SPLIT.txt: label, tab, text
     flags=()
     # A few documents of every class.
     if [[ "$trial" == 1 ]]; then flags=(--per-class "$([[ "${splits[i]}" == train ]] && echo 15 || echo 5)"); fi
-    python "$here/documents.py" "${forms[i]}" "$raw_dir/${files[i]}" --output "$text/${splits[i]}.txt" "${flags[@]+"${flags[@]}"}" | tee >(cat >&3)
+    python "$here/documents.py" "${forms[i]}" "$raw_dir/${files[i]}" --output "$text/${splits[i]}.txt" "${flags[@]}" | tee >(cat >&3)
   done
 }
 
@@ -86,7 +86,7 @@ binarise() { # binarise FLAGS...: the data of $fold
   fi
   if [[ "$trial" == 1 ]]; then train_flags=(--threshold 2); fi
   if ((word2vec > 0)); then train_flags+=(--word2vec "$word2vec" --word2vec-min-count "${train_flags[1]}"); fi
-  prepare_text "$data" "${flags[@]}" --test "$text/test.txt" --empty skip "${text_flags[@]+"${text_flags[@]}"}" "${train_flags[@]}" "$@"
+  prepare_text "$data" "${flags[@]}" --test "$text/test.txt" --empty skip "${text_flags[@]}" "${train_flags[@]}" "$@"
 }
 
 prepare() { # prepare FLAGS...: for $fold

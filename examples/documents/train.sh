@@ -49,8 +49,8 @@ train() { # train FLAGS...: the model $model on $fold with $seed
     "max_words=$max_words" "optimizer=$optimizer" "unknown_words=$unknown_words" "${regular_settings[@]}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task muse_sentence_classification --max-words "$max_words" --unknown-words "$unknown_words" "${regular_flags[@]}" --criterion muse_sentence_classification \
-    --disagreement "$disagreement" --arch "$arch" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" \
-    "${head_flags[@]+"${head_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    --disagreement "$disagreement" --arch "$arch" "${training_flags[@]}" "${size_flags[@]}" \
+    "${head_flags[@]}" "${vector_flags[@]}" "$@"
 }
 
 for_each_fold for_each_run train "$@"

@@ -90,5 +90,5 @@ fetch_dataset() { # the files of $dataset into RAW_DIR: the lines of downloads.t
   local options=()
   if [[ "$trial" == 1 ]]; then options=(--any-content); fi
   awk -v wanted="# $dataset" '/^#/ { chosen = $0 == wanted; next } chosen' "$here/downloads.tsv" >"$text_dir/downloads.tsv"
-  python "$recipe_tools/download.py" "$text_dir/downloads.tsv" "$raw_dir" "${options[@]+"${options[@]}"}"
+  python "$recipe_tools/download.py" "$text_dir/downloads.tsv" "$raw_dir" "${options[@]}"
 }

@@ -9,7 +9,6 @@ import argparse
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
@@ -63,18 +62,10 @@ def read_results(paths: list[Path]) -> dict[System, list]:
 def _check_settings(found: dict[System, list]) -> None:
     for encoder in {system[0] for system in found}:
         results = [result for system, rows in found.items() if system[0] == encoder for result in rows]
-        _check_alike(results, sorted({name for r in results for name, _ in r.group} - {*SYSTEM}))
-    _check_alike([result for rows in found.values() for result in rows], ["data_dataset", "data_trial"])
-
-
-def _check_alike(results: list, names: list[str]) -> None:
-    for name in names:
-        values = sorted({dict(result.group).get(name, "") for result in results})
-        if len(values) > 1:
-            raise ValueError(
-                f"runs must have the same settings to be compared, but {name} is {' and '.join(map(repr, values))}; "
-                "give fewer files."
-            )
+        groups = [dict(result.group) for result in results]
+        results_table.check_alike(groups, sorted({name for group in groups for name in group} - {*SYSTEM}))
+    groups = (dict(result.group) for rows in found.values() for result in rows)
+    results_table.check_alike(groups, ["data_dataset", "data_trial"])
 
 
 def _order(system: System) -> tuple:
@@ -129,10 +120,7 @@ def make_report(found: dict[System, list], published: dict[tuple[str, ...], floa
             cells += [results_table.format_scores(measured, score) for score in scores]
         if "paper" in header:
             cells.append("" if value is None else f"{value:.1f}")
-        seconds = {result.seed: result.record["settings"].get("seconds_train") for result in rows}
-        times = [float(time) for time in seconds.values() if time is not None]
-        cells.append(f"{mean(times):,.0f}" if times else "")
-        lines.append(cells)
+        lines.append([*cells, results_table.format_seconds(rows, "seconds_train")])
     text = markdown_table.make_table(header, lines, len(SYSTEM) + 1)
     text += f"\n\n{dataset}, in percent; ± is the deviation over seeds."
     if "paper" in header:

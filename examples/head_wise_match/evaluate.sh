@@ -19,7 +19,7 @@ case "$dataset" in
 esac
 
 results=()
-for_each_system test_run "${score_flags[@]+"${score_flags[@]}"}" "$@"
+for_each_system test_run "${score_flags[@]}" "$@"
 table=$work_dir/$dataset/RESULTS$vectors_suffix.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 printf '\n'

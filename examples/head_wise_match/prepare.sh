@@ -88,7 +88,7 @@ pairs() { # text/SPLIT.tsv: label, first text, second text; test.groups: the fir
     if [[ "$dataset" == qnli-small && "$name" == test ]]; then options+=(--skip 4463); fi
     if [[ "$trial" == 1 ]]; then options=(--limit 200); fi
     code=0
-    read_original "$file" | python "$here/pairs.py" "$form" "${options[@]+"${options[@]}"}" >"$text_dir/text/$name.tsv" 2>"$text_dir/text/report" || code=$?
+    read_original "$file" | python "$here/pairs.py" "$form" "${options[@]}" >"$text_dir/text/$name.tsv" 2>"$text_dir/text/report" || code=$?
     tee >(cat >&3) <"$text_dir/text/report"
     if ((code != 0)); then return "$code"; fi
     total=$((total + $(wc -l <"$text_dir/text/$name.tsv")))

@@ -54,7 +54,7 @@ choose_bert_training() { # sets arch, model_flags, training_flags and training_s
   training_settings=("bert=$bert_name" "lr=$rate" "batch=$batch" "epochs=$epochs" "patience=${PATIENCE:-0}" "best=$best")
   training_flags=(--optimizer adam --adam-betas "(0.9, 0.999)" --weight-decay 0.01 --clip-norm 1.0 --lr "$rate"
     --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) --total-num-update $((updates + 1)) --batch-size "$batch"
-    --max-epoch "$epochs" --no-epoch-checkpoints --best-checkpoint-metric "$best" "${maximize[@]+"${maximize[@]}"}")
+    --max-epoch "$epochs" --no-epoch-checkpoints --best-checkpoint-metric "$best" "${maximize[@]}")
   if [[ "${PATIENCE:-0}" != 0 ]]; then training_flags+=(--patience "$PATIENCE"); fi
   if [[ "$trial" == 1 ]]; then training_flags+=(--max-update 2); fi
 }
@@ -74,7 +74,7 @@ choose_own_training() { # the same for an encoder that is trained with the task
   fi
   if [[ -n "$layers" ]]; then model_flags+=(--encoder-layers "$layers"); fi
   choose_vector_flags "$data"
-  model_flags+=("${vector_flags[@]+"${vector_flags[@]}"}")
+  model_flags+=("${vector_flags[@]}")
   choose_size_training
   training_settings+=("freeze_vectors=$freeze_vectors")
 }

@@ -18,5 +18,4 @@ step "$run" generate "translate the test set" generate "$run" test "$bin" --path
   --task translation --source-lang de --target-lang en --beam 5 --lenpen 1 --batch-size 128 "$@"
 
 judge "$recipe, ${row:-$model}" "${expected[@]}" bidirectional=0 updates=20000 tokens_per_update=16000 averaged=10
-score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en --lowercase \
-  "${published[@]+"${published[@]}"}" "${verdict[@]+"${verdict[@]}"}"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en --lowercase

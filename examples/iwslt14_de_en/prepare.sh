@@ -37,7 +37,7 @@ split() {
   local language
   mkdir -p "$data/text"
   corpus clean --inputs "$data/tokenized/train.de" "$data/tokenized/train.en" \
-    --outputs "$data/tokenized/clean.de" "$data/tokenized/clean.en" --min 1 --max 175 --ratio 1.5
+    --outputs "$data/tokenized/clean.de" "$data/tokenized/clean.en" --max 175 --ratio 1.5
   corpus split --inputs "$data/tokenized/clean.de" "$data/tokenized/clean.en" --every 23 \
     --chosen "$data/text/valid.de" "$data/text/valid.en" --rest "$data/text/train.de" "$data/text/train.en"
   for language in de en; do

@@ -30,14 +30,14 @@ esac
 tokens=$([[ "$trial" == 1 ]] && echo 400 || echo 16000)
 updates=${UPDATES:-$([[ "$trial" == 1 ]] && echo 4 || echo 20000)}
 plan_batches "$tokens" $((tokens > 4000 ? 4000 : tokens))
-keep_run "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "bidirectional=$bidirectional" \
+keep_run "model=$model" "${row_settings[@]}" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" "bidirectional=$bidirectional" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 flags=("$bin" --source-lang de --target-lang en --arch "$arch" --dropout "$dropout"
   --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm "$clip"
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 --max-update "$updates"
-  --keep-last-epochs "$keep" "${criterion[@]}" "${direction_flags[@]+"${direction_flags[@]}"}"
-  "${row_flags[@]+"${row_flags[@]}"}" "${trial_flags[@]+"${trial_flags[@]}"}")
+  --keep-last-epochs "$keep" "${criterion[@]}" "${direction_flags[@]}"
+  "${row_flags[@]}" "${trial_flags[@]}")
 note_row
 if [[ "$bidirectional" == 0 ]]; then follow_validation; fi
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

@@ -23,5 +23,4 @@ case "$model" in # published, half a point to either side
   *) expected=(- - -) ;;
 esac
 judge "$recipe, $model" "${expected[@]}" subwords=none updates=10000 tokens_per_update=16000 averaged=10
-score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang vi \
-  "${published[@]+"${published[@]}"}" "${verdict[@]+"${verdict[@]}"}"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang vi

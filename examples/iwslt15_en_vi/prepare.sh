@@ -38,5 +38,5 @@ step "$data" unpack "copy, count the lines, drop empty ones" unpack
 step "$data" segment "$(if [[ "$subwords" == none ]]; then echo "copy the words"; else echo "learn and apply $merges subwords ($subwords)"; fi)" segment_text "$data" "$merges" en vi train valid test
 size=() # of the dictionaries, those of the paper where words are whole
 if [[ "$subwords" == none ]]; then size=(--nwordssrc 17200 --nwordstgt 6800); fi
-step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" en vi own "${size[@]+"${size[@]}"}" "$@"
+step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" en vi own "${size[@]}" "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

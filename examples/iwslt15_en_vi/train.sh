@@ -30,4 +30,4 @@ keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropou
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang en --target-lang vi --arch "$arch" \
   --dropout 0.3 --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 --clip-norm "$clip" \
   --lr "$rate" --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 --max-update "$updates" \
-  --keep-last-epochs "$keep" "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"
+  --keep-last-epochs "$keep" "${criterion[@]}" "${trial_flags[@]}" "$@"

@@ -15,7 +15,7 @@ validate() { # the test sentences; how many, how long and K: the checkpoint know
   local device=()
   if ((num_gpus == 0)); then device=(--cpu); fi
   fairseq-validate --user-dir "$user_dir" --path "$run/checkpoints/checkpoint_best.pt" --valid-subset test \
-    --task muse_mirrored_summation --batch-size 64 --num-workers 0 --log-format simple "${device[@]+"${device[@]}"}"
+    --task muse_mirrored_summation --batch-size 64 --num-workers 0 --log-format simple "${device[@]}"
 }
 
 evaluate() {

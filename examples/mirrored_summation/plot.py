@@ -5,7 +5,6 @@ what predictions reach that learn less than the products, for K up to half of th
 """
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,10 +15,12 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import markdown_table
+import results_table
 
 from muse_plugin.results.deviation import mean_and_deviation
 from muse_plugin.results.figures import COLORS, MARKERS, check_format, open_figure
 
+WRITER = "examples/mirrored_summation/evaluate.sh"
 MODELS = {
     "hier_s": "Hier-S, 2 layers, windows of 3",
     "deep_hier_s": "deepHier-S, 6 layers, windows of 3",
@@ -86,28 +87,27 @@ def read_results(paths: list[Path]) -> Results:
         ValueError: if a file is none of this recipe, or if files belong to different settings.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
-    kinds = {}
+    kinds = set()
     for path in paths:
-        try:
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            settings = record["settings"]
-            model, terms = settings["model"], int(settings["terms"])
-            error = float(record["scores"]["mse"]["mean"])
-            length = int(settings["length"])
-            kinds[path] = tuple(str(settings[name]) for name in ("profile", "sentences", "length", "vector", "width"))
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
-            raise ValueError(
-                f"{path} must be written by examples/mirrored_summation/evaluate.sh, but is not: {problem!r}."
-            ) from problem
-        errors[model, terms].append(error)
-    if len(set(kinds.values())) > 1:
-        raise ValueError(f"all files must have the same sizes, but they have {sorted(set(kinds.values()))}.")
+        for system, error, kind in results_table.read_records(path, WRITER, parse_run):
+            errors[system].append(error)
+            kinds.add(kind)
+    if len(kinds) > 1:
+        raise ValueError(f"all files must have the same sizes, but they have {sorted(kinds)}.")
+    (kind,) = kinds
     found: dict[str, list[Point]] = {}
     for model in [*MODELS, *sorted({model for model, _ in errors} - set(MODELS))]:
         points = [Point(terms, values) for (name, terms), values in sorted(errors.items()) if name == model]
         if points:
             found[model] = points
-    return Results(found, length, kinds[paths[0]][0] == "trial")
+    return Results(found, kind[2], kind[0] == "trial")
+
+
+def parse_run(record: dict[str, Any]) -> tuple[tuple[str, int], float, tuple[Any, ...]]:
+    """Model and K, the error, and the sizes, the length third."""
+    settings = record["settings"]
+    kind = settings["profile"], settings["sentences"], int(settings["length"]), settings["vector"], settings["width"]
+    return (settings["model"], int(settings["terms"])), float(record["scores"]["mse"]["mean"]), kind
 
 
 def make_table(results: Results) -> str:

@@ -84,14 +84,8 @@ def check_settings(runs: list[Run]) -> None:
     Raises:
         ValueError: if they differ in anything else, or one of them is there twice.
     """
-    names = sorted({name for run in runs for name in run.settings} - set(VARYING))
-    for name in names:
-        values = sorted({run.settings.get(name, "") for run in runs})
-        if len(values) > 1 and not name.startswith("seconds_"):
-            raise ValueError(
-                f"runs must have the same settings to be compared, but {name} is {' and '.join(map(repr, values))}; "
-                "give fewer files."
-            )
+    names = sorted({name for run in runs for name in run.settings if not name.startswith("seconds_")} - set(VARYING))
+    results_table.check_alike([run.settings for run in runs], names)
     seen = set()
     for run in runs:
         key = (run.model, run.domain, run.seed)

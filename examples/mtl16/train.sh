@@ -29,7 +29,7 @@ train() { # train FLAGS...: the model $model on $domain with $seed
   keep_settings "$run" "model=$model" "seed=$seed" "freeze_vectors=$freeze_vectors" "max_words=$max_words" "${regular_settings[@]}" "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train $model on $domain, seed $seed" train_sentences "$run" "$data/bin" \
     --task muse_sentence_classification --max-words "$max_words" --criterion muse_sentence_classification --arch "$arch" \
-    "${regular_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    "${regular_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]}" "${vector_flags[@]}" "$@"
 }
 
 for domain in "${domains[@]}"; do for_each_run train "$@"; done

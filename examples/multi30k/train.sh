@@ -39,16 +39,16 @@ case "$profile" in
 esac
 updates=${UPDATES:-$updates}
 plan_batches "$tokens" "$tokens"
-keep_run "model=$model" "${row_settings[@]+"${row_settings[@]}"}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
-  "${attention_settings[@]}" "${direction_settings[@]+"${direction_settings[@]}"}" \
+keep_run "model=$model" "${row_settings[@]}" "target_lang=$target" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
+  "${attention_settings[@]}" "${direction_settings[@]}" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 
 if [[ -n "$row" && "${expected[0]}" != - ]]; then printf '%s: note: the score of %s was published for IWSLT14, so there will be no verdict\n' "$recipe" "$row"; fi
 
-flags=("$bin" --source-lang en --target-lang "$target" --arch "$arch" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout"
+flags=("$bin" --source-lang en --target-lang "$target" --arch "$arch" "${share_flags[@]}" --dropout "$dropout"
   --optimizer adam --adam-betas '(0.9, 0.98)' "${schedule[@]}" --max-update "$updates" --keep-last-epochs "$keep")
 for side in encoder decoder; do
   flags+=("--$side-layers" 4 "--$side-embed-dim" 128 "--$side-ffn-embed-dim" "$ffn" "--$side-attention-heads" 4)
 done
-flags+=("${row_flags[@]+"${row_flags[@]}"}" "${attention_flags[@]}" "${criterion[@]}" "${direction_flags[@]+"${direction_flags[@]}"}")
+flags+=("${row_flags[@]}" "${attention_flags[@]}" "${criterion[@]}" "${direction_flags[@]}")
 step "$run" train "train $name ($updates updates)" train_model "$run" "${flags[@]}" "$@"

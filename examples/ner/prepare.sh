@@ -14,18 +14,9 @@ set -euo pipefail
 name_tagger_data
 keep_settings "$data" "${prepare_tagger_settings[@]}" "trial=$trial${*:+ flags=$*}"
 
-unpack() {
-  local i splits=(train valid test) counts=(66124 16742 24681)
-  mkdir -p "$data/text"
-  for i in 0 1 2; do
-    read_raw "${files[i]}" | limit_lines $((i == 0 ? 6000 : 1000)) >"$data/text/${splits[i]}.conll"
-    expect_lines "$data/text/${splits[i]}.conll" "${counts[i]}"
-  done
-}
-
 files=(wnut17train.conll emerging.dev.conll emerging.test.annotated)
 step "$data" download "fetch the files" fetch "${files[@]}"
-step "$data" unpack "copy and count the lines" unpack
+step "$data" unpack "copy and count the lines" unpack_tagged conll 6000 1000 66124 16742 24681
 step "$data" text "binarise" prepare_text "$data" --format conll:1,2 --tags bio "${prepare_tagger_flags[@]}" \
   --train "$data/text/train.conll" --valid "$data/text/valid.conll" --test "$data/text/test.conll" "$@"
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -40,8 +40,8 @@ train() { # train FLAGS...: the model $model with $seed
     "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task muse_sequence_tagging --entities --criterion muse_sequence_tagging --arch "$arch" "${tagger_flags[@]}" \
-    "${model_flags[@]+"${model_flags[@]}"}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" \
-    "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    "${model_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]}" \
+    "${vector_flags[@]}" "$@"
 }
 
 for_each_run train "$@"

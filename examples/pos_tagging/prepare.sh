@@ -15,18 +15,9 @@ set -euo pipefail
 name_tagger_data
 keep_settings "$data" "tags=$kind" "${prepare_tagger_settings[@]}" "trial=$trial${*:+ flags=$*}"
 
-unpack() {
-  local i splits=(train valid test) counts=(247862 32581 32851)
-  mkdir -p "$data/text"
-  for i in 0 1 2; do
-    read_raw "${files[i]}" | limit_lines $((i == 0 ? 10000 : 500)) >"$data/text/${splits[i]}.conllu"
-    expect_lines "$data/text/${splits[i]}.conllu" "${counts[i]}"
-  done
-}
-
 files=(en_ewt-ud-train.conllu en_ewt-ud-dev.conllu en_ewt-ud-test.conllu)
 step "$data" download "fetch the files" fetch "${files[@]}"
-step "$data" unpack "copy and count the lines" unpack
+step "$data" unpack "copy and count the lines" unpack_tagged conllu 10000 500 247862 32581 32851
 # Column 4 has the universal tag, column 5 the Penn tag.
 step "$data" text "binarise" prepare_text "$data" --format "conll:2,$([[ "$kind" == upos ]] && echo 4 || echo 5)" --conllu "${prepare_tagger_flags[@]}" \
   --train "$data/text/train.conllu" --valid "$data/text/valid.conllu" --test "$data/text/test.conllu" "$@"

@@ -26,7 +26,7 @@ train() { # train FLAGS...: the model $model with $seed
     "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task muse_sequence_tagging --criterion muse_sequence_tagging --arch "$arch" "${tagger_flags[@]}" \
-    "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]}" "${vector_flags[@]}" "$@"
 }
 
 for_each_run train "$@"

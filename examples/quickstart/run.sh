@@ -24,7 +24,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 
 recipe=quickstart
-# For check_settings and exists.
+# For check_settings, exists and step.
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'SKIP_SETUP=0|1' \
@@ -74,7 +74,7 @@ printf '%s\n' "$wanted" >"$run_dir/settings.txt"
 
 if [[ -z "${OMP_NUM_THREADS:-}" ]]; then
   # Matrices of this size gain nothing from more than a few threads.
-  OMP_NUM_THREADS=$(python -c 'import os; print(min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))')
+  OMP_NUM_THREADS=$(count_cores 4)
   export OMP_NUM_THREADS
 fi
 # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
@@ -82,47 +82,25 @@ export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
 device=(--cpu)
 if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(); fi
 
-number=0
-step() { # step NAME WHAT FUNCTION: runs a step once; its time in seconds is added to times.tsv
-  local started=$SECONDS
-  number=$((number + 1))
-  if [[ -e "$run_dir/.$1.done" ]]; then
-    printf '[%d/6] %s: done before\n' "$number" "$2"
-    return
-  fi
-  printf '[%d/6] %s ...\n' "$number" "$2"
-  if ! "$3" "${@:4}"; then
-    printf "quickstart: error: the step '%s' failed; its whole output is in %s\n" "$2" "$run_dir/$1.log" >&2
-    exit 1
-  fi
-  printf '%s\t%d\n' "$1" "$((SECONDS - started))" >>"$run_dir/times.tsv"
-  : >"$run_dir/.$1.done"
-}
-logged() { # logged NAME COMMAND...: output to the log; its end is shown if the command fails
-  local log="$run_dir/$1.log"
-  shift
-  "$@" >>"$log" 2>&1 || { tail -n 5 "$log" >&2; return 1; }
-}
-
 prepare() {
   local options=()
   if [[ "$limit" != 0 ]]; then options=(--limit "$limit"); fi
   if [[ -n "$subwords" ]]; then options+=(--subwords "$subwords"); fi
-  logged prepare python "$here/prepare_data.py" --bundle "$here/data" --output "$run_dir/text" \
-    --pipeline "$run_dir/model" --merges "$merges" "${options[@]+"${options[@]}"}"
+  python "$here/prepare_data.py" --bundle "$here/data" --output "$run_dir/text" \
+    --pipeline "$run_dir/model" --merges "$merges" "${options[@]}"
 }
 
 binarise() {
   local dictionary=()
   if [[ -f "$run_dir/text/pieces.txt" ]]; then dictionary=(--srcdict "$run_dir/text/pieces.txt"); fi
   rm -rf "${run_dir:?}/bin"
-  logged binarise fairseq-preprocess --source-lang de --target-lang en --joined-dictionary --workers 2 \
+  fairseq-preprocess --source-lang de --target-lang en --joined-dictionary --workers 2 \
     --trainpref "$run_dir/text/train" --validpref "$run_dir/text/valid" --testpref "$run_dir/text/test" \
-    --destdir "$run_dir/bin" "${dictionary[@]+"${dictionary[@]}"}" &&
-    cp "$run_dir/bin/dict.de.txt" "$run_dir/bin/dict.en.txt" "$run_dir/model/"
+    --destdir "$run_dir/bin" "${dictionary[@]}"
+  cp "$run_dir/bin/dict.de.txt" "$run_dir/bin/dict.en.txt" "$run_dir/model/"
 }
 
-train() { # the log goes to train.log, its lines on progress also to the screen
+train() { # its lines on progress are shown
   local command=(fairseq-train "$run_dir/bin" --user-dir "$root/muse_plugin" --arch "$arch"
     --source-lang de --target-lang en --share-all-embeddings
     --dropout "$dropout" --weight-dropout "$dropout" --criterion fused_label_smoothed_cross_entropy --label-smoothing 0.1
@@ -131,27 +109,25 @@ train() { # the log goes to train.log, its lines on progress also to the screen
     --total-num-update "$updates" --max-update "$updates" --max-tokens "$max_tokens"
     --save-dir "$run_dir/checkpoints" --save-interval-updates "$save_interval" --keep-interval-updates "$averaged"
     --no-epoch-checkpoints --seed "$seed" --log-format simple --log-interval 100 --num-workers 0
-    "${device[@]+"${device[@]}"}" "$@")
+    "${device[@]}" "$@")
   printf '%q ' "${command[@]}" >"$run_dir/train-command.txt"
-  "${command[@]}" 2>&1 | tee -a "$run_dir/train.log" | { grep --line-buffered -E ' \| (train_inner|valid) \| ' || true; } ||
-    { tail -n 5 "$run_dir/train.log" >&2; return 1; }
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (train_inner|valid) \| ' >&3 || cat >/dev/null)
 }
 
 average() {
-  logged average python -m muse_plugin.cli average --inputs "$run_dir/checkpoints" \
+  python -m muse_plugin.cli average --inputs "$run_dir/checkpoints" \
     --num-update-checkpoints "$averaged" --output "$run_dir/model/checkpoint_avg.pt"
 }
 
 generate() {
-  logged generate fairseq-generate "$run_dir/bin" --user-dir "$root/muse_plugin" --path "$run_dir/model/checkpoint_avg.pt" \
-    --gen-subset test --beam 5 --batch-size 100 --results-path "$run_dir/generated" "${device[@]+"${device[@]}"}"
+  fairseq-generate "$run_dir/bin" --user-dir "$root/muse_plugin" --path "$run_dir/model/checkpoint_avg.pt" \
+    --gen-subset test --beam 5 --batch-size 100 --results-path "$run_dir/generated" "${device[@]}"
 }
 
-step prepare "tokenise and learn subwords" prepare
-step binarise "binarise (fairseq-preprocess)" binarise
-step train "train $arch (fairseq-train, $updates updates)" train "$@"
-step average "average the last $averaged checkpoints (muse-plugin average)" average
-step generate "translate the test set (fairseq-generate --beam 5)" generate
-number=$((number + 1))
-printf '[%d/6] score\n' "$number"
-python "$here/report.py" --run-dir "$run_dir" "${verdict[@]+"${verdict[@]}"}"
+node=0 # of step
+step "$run_dir" prepare "tokenise and learn subwords" prepare
+step "$run_dir" binarise "binarise (fairseq-preprocess)" binarise
+step "$run_dir" train "train $arch (fairseq-train, $updates updates)" train "$@"
+step "$run_dir" average "average the last $averaged checkpoints (muse-plugin average)" average
+step "$run_dir" generate "translate the test set (fairseq-generate --beam 5)" generate
+python "$here/report.py" --run-dir "$run_dir" "${verdict[@]}"

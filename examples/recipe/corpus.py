@@ -182,10 +182,10 @@ def strip_tags(line: str) -> Optional[str]:
     return None if NO_SENTENCE.search(line) else TAGS.sub("", line)
 
 
-def clean_pair(source: str, target: str, shortest: int, longest: int, ratio: float) -> bool:
-    """Whether a pair is kept, by the rules of Moses' clean-corpus-n: lengths in words, and their ratio."""
+def clean_pair(source: str, target: str, longest: int, ratio: float) -> bool:
+    """Whether a pair is kept, by the rules of Moses' clean-corpus-n: lengths in words, from one on, and their ratio."""
     lengths = len(source.split()), len(target.split())
-    return min(lengths) >= max(1, shortest) and max(lengths) <= longest and max(lengths) <= ratio * min(lengths)
+    return min(lengths) >= 1 and max(lengths) <= longest and max(lengths) <= ratio * min(lengths)
 
 
 def tokenize_line(line: str, lang: str, normalize: bool, aggressive: bool, lower: bool) -> str:
@@ -266,7 +266,7 @@ def run_clean(args: argparse.Namespace) -> None:
     with TextWriter(*args.outputs) as writer:
         for source, target in read_pairs(*args.inputs):
             total += 1
-            if clean_pair(source, target, args.min, args.max, args.ratio):
+            if clean_pair(source, target, args.max, args.ratio):
                 kept += 1
                 writer.write(" ".join(source.split()), " ".join(target.split()))
     print(f"{kept} of {total} pairs kept")
@@ -399,7 +399,6 @@ def build_parser() -> argparse.ArgumentParser:
     command = add("clean", run_clean, "drop pairs by length and ratio")
     command.add_argument("--inputs", type=Path, nargs=2, required=True)
     command.add_argument("--outputs", type=Path, nargs=2, required=True)
-    command.add_argument("--min", type=int, default=1, help="shortest sentence, in words")
     command.add_argument("--max", type=int, required=True, help="longest sentence, in words")
     command.add_argument("--ratio", type=float, default=1.5, help="largest ratio of the lengths")
     command = add("split", run_split, "every n-th pair to validation")

@@ -31,6 +31,10 @@ fail() {
   exit 2
 }
 
+# Older ones take an empty array for an unset variable.
+[[ "$BASH_VERSION" =~ ^([5-9]|4\.[4-9]|[1-9][0-9]) ]] ||
+  fail "the recipes need bash 4.4 or later, but this is $BASH_VERSION; install one (macOS: brew install bash)."
+
 check_settings() { # check_settings NAME=KIND...: refuses what the environment sets to anything else, all of it in one sentence
   # KIND is a name below, or the values: 'a|b|c', or 'a b c' where they are many. NAME+ may have several values, separated by spaces.
   local setting name kind pattern rule several is value values given faults=''
@@ -53,9 +57,12 @@ check_settings() { # check_settings NAME=KIND...: refuses what the environment s
     is=is
     if [[ "$name" == *+ ]]; then name=${name%+} rule=$several is='one is'; fi
     values=("${!name:-}")
-    if [[ "$is" != is ]]; then read -r -a values <<<"${values[0]}"; fi
+    if [[ "$is" != is ]]; then
+      read -r -a values <<<"${values[0]}"
+      if [[ -n "${!name:-}" && ${#values[@]} == 0 ]]; then faults+="; $name must be $rule, but is blank"; fi
+    fi
     given=' '
-    for value in "${values[@]+"${values[@]}"}"; do
+    for value in "${values[@]}"; do
       [[ -z "$value" || "$value" =~ ^($pattern)$ ]] || faults+="; $name must be $rule, but $is '$value'"
       if [[ "$given" == *" $value "* ]]; then faults+="; $name has '$value' twice; give it once"; fi
       given+="$value "
@@ -95,7 +102,7 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
   export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
   if [[ -z "${OMP_NUM_THREADS:-}" ]]; then
-    OMP_NUM_THREADS=$(python -c 'import os; print(min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))')
+    OMP_NUM_THREADS=$(count_cores 8)
     export OMP_NUM_THREADS
   fi
   user_dir=$root/muse_plugin
@@ -105,10 +112,10 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   seed=${SEED:-1}
   node=${NODE_RANK:-${SLURM_NODEID:-0}} # the number of this node among several
   text_flags=() # of save_pipeline.py, see the recipe's common.sh
-  # What a trial trains: four updates of a model of these sizes.
+  # What a trial trains: a model of these sizes.
   trial_flags=()
   if [[ "$trial" == 1 ]]; then
-    trial_flags=(--max-update 4 --save-interval-updates 2)
+    trial_flags=(--save-interval-updates 2)
     for side in encoder decoder; do
       trial_flags+=("--$side-layers" 2 "--$side-embed-dim" 32 "--$side-ffn-embed-dim" 64 "--$side-attention-heads" 4)
     done
@@ -215,7 +222,7 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   mkdir -p "$step_dir"
   if [[ "$node" == 0 ]]; then
     # An attempt that was killed could not write its time; its last output tells it.
-    if [[ -e "$running" ]]; then printf '%s\t%d\n' "$step_name" "$(($(date -r "$step_log" +%s) - $(date -r "$running" +%s)))" >>"$step_dir/times.tsv"; fi
+    if [[ -e "$running" && -e "$step_log" ]]; then printf '%s\t%d\n' "$step_name" "$(($(date -r "$step_log" +%s) - $(date -r "$running" +%s)))" >>"$step_dir/times.tsv"; fi
     : >"$running"
   fi
   # Not as a condition: bash would ignore set -e within the command, and with it failures in the middle of a function.
@@ -363,8 +370,8 @@ save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, wh
   fi
   rm -rf "${model_dir:?}"
   if [[ "$subwords" != none ]]; then files=(--subwords "${subword_files[@]}"); fi
-  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" "${files[@]+"${files[@]}"}" --output "$model_dir" \
-    "${text_flags[@]+"${text_flags[@]}"}"
+  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" "${files[@]}" --output "$model_dir" \
+    "${text_flags[@]}"
   cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
   ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
   printf "%s: translate other sentences: muse-plugin translate --path %q\n" "$recipe" "$model_dir" >&3
@@ -374,11 +381,11 @@ generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/
   local dir=$1 subset=$2 short=()
   shift 2
   if [[ "$trial" == 1 ]]; then short=(--max-len-b 10); fi # what has hardly been trained does not know when to stop
-  fairseq-generate "$@" "${short[@]+"${short[@]}"}" --user-dir "$user_dir" --gen-subset "$subset" \
+  fairseq-generate "$@" "${short[@]}" --user-dir "$user_dir" --gen-subset "$subset" \
     --results-path "$dir/generated" "${device_flags[@]}"
 }
 
-score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the settings, command and times of the run on record
+score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the settings, command and times of the run on record, and what judge set
   local dir=$1 log=$2 output=$3 record
   shift 3
   rm -f "$output" # what fails leaves no score of before
@@ -387,10 +394,10 @@ score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the setti
     none) record+=(--post-process none) ;;
     sentencepiece*) record+=(--post-process sentencepiece) ;;
   esac
-  python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "$@"
+  python -m muse_plugin.cli evaluate --generation-log "$log" --output "$output" "${record[@]}" "${published[@]}" "${verdict[@]}" "$@"
 }
 
-# judge TITLE PUBLISHED LOW HIGH NAME=VALUE...: sets verdict and published, flags of `score`, if these are the settings of data, run and
+# judge TITLE PUBLISHED LOW HIGH NAME=VALUE...: sets verdict and published, for `score`, if these are the settings of data, run and
 # evaluation (values may be patterns); next to another setting no score is shown, but what differs. PUBLISHED may be -: none.
 # shellcheck disable=SC2034 # for evaluate.sh
 judge() {
@@ -418,7 +425,7 @@ judge() {
 fetch() { # fetch NAME...: files of the recipe's downloads.tsv into RAW_DIR; in a trial, whatever is there will do
   local options=()
   if [[ "$trial" == 1 ]]; then options=(--any-content); fi
-  python "$recipe_tools/download.py" "${here:?is set by common.sh}/downloads.tsv" "$raw_dir" "${options[@]+"${options[@]}"}" --only "$@"
+  python "$recipe_tools/download.py" "${here:?is set by common.sh}/downloads.tsv" "$raw_dir" "${options[@]}" --only "$@"
 }
 
 name_files() { # name_files PATH FILE...: a setting that tells files from others of the same name: the name of PATH @ their checksum
@@ -466,10 +473,6 @@ corpus() { # corpus COMMAND ...: examples/recipe/corpus.py
   python "$recipe_tools/corpus.py" "$@"
 }
 
-count_cores() {
-  python -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)'
-}
-
 name_subwords() { # name_subwords DATA: sets subword_files: the files of the subwords of both languages, or with JOINT=0 of each
   local name=bpe end=codes
   if [[ "$subwords" != bpe ]]; then name=sentencepiece end=model; fi
@@ -489,7 +492,7 @@ segment_text() { # segment_text DATA MERGES SOURCE TARGET SPLIT...: subwords of 
   if [[ "$subwords" != bpe ]]; then
     if [[ "$joint" == 0 ]]; then separate=(--separate); fi
     python "$recipe_tools/segment_pieces.py" "$dir" --langs "$source" "$target" --splits "$@" --size "$merges" \
-      --type "${subwords#*:}" "${separate[@]+"${separate[@]}"}"
+      --type "${subwords#*:}" "${separate[@]}"
     return
   fi
   name_subwords "$dir"
@@ -526,7 +529,7 @@ binarise() { # binarise BIN SOURCE TARGET joined|own FLAGS...: $data/bpe to BIN;
   find_dictionary "$data" "$4"
   fairseq-preprocess --source-lang "$2" --target-lang "$3" --workers "$(count_cores)" --destdir "$1" \
     --trainpref "$data/bpe/train" --validpref "$data/bpe/valid" --testpref "$data/bpe/test" \
-    "${dictionary_flags[@]+"${dictionary_flags[@]}"}" "${@:5}"
+    "${dictionary_flags[@]}" "${@:5}"
 }
 
 binarise_both() { # binarise_both BIN SOURCE TARGET: both directions to $data/bin-both with BIN's one dictionary; SOURCE then holds all inputs

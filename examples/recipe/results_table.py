@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple, TypeVar
@@ -174,6 +174,22 @@ def format_seconds(results: list[Result], key: str) -> str:
     seconds = {result.seed: result.record["settings"].get(key) for result in results}
     known = [float(value) for value in seconds.values() if value is not None]
     return f"{mean(known):,.0f}" if known else ""
+
+
+def check_alike(records: Iterable[dict[str, str]], names: Iterable[str]) -> None:
+    """Checks that runs to be compared have the same values of these settings.
+
+    Raises:
+        ValueError: if they have not.
+    """
+    records = list(records)
+    for name in names:
+        values = sorted({settings.get(name, "") for settings in records})
+        if len(values) > 1:
+            raise ValueError(
+                f"runs must have the same settings to be compared, but {name} is {' and '.join(map(repr, values))}; "
+                "give fewer files."
+            )
 
 
 def has_lengths(record: dict[str, Any]) -> bool:

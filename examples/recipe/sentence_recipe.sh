@@ -27,11 +27,11 @@ start_sentence_recipe() { # start_sentence_recipe NAME [MODELS [NAME=KIND...]]: 
   if [[ "${*:3}" == *CRF=* ]]; then floor=crf; fi
   start_recipe "$1" "$known" "MODELS+=$known" "BASELINE=none|$floor" SEEDS+=whole LR=positive BATCH=count EPOCHS=count PATIENCE=whole WARMUP=whole \
     DECAY=share 'FREEZE_VECTORS=0|1' "${@:3}"
+  subwords=bpe joint=1 # SUBWORDS and JOINT are for translation
   [[ -z "${MODEL:-}" || -z "${MODELS:-}" ]] || fail "MODEL and MODELS both say what is trained, '$MODEL' and '$MODELS'; unset one."
   [[ -z "${SEED:-}" || -z "${SEEDS:-}" ]] || fail "SEED and SEEDS both say which seeds are meant, '$SEED' and '$SEEDS'; unset one."
   read -r -a models <<<"${MODELS:-${MODEL:-${known%% *}}}"
   read -r -a seeds <<<"${SEEDS:-${SEED:-1}}"
-  if ((${#models[@]} == 0 || ${#seeds[@]} == 0)); then fail "MODELS and SEEDS must name something, but one is blank; unset it."; fi
   choose_baseline
   vectors=${WORD_VECTORS:-}
   freeze_vectors=${FREEZE_VECTORS:-0}
@@ -75,10 +75,21 @@ for_each_run() { # for_each_run COMMAND...: once for every model and seed, in $m
   done
 }
 
+unpack_tagged() { # unpack_tagged END MOST FEW COUNT...: $files to $data/text/*.END, COUNT lines each; in a trial MOST to train on, FEW others
+  local end=$1 most=$2 few=$3 i splits=(train valid test)
+  shift 3
+  mkdir -p "$data/text"
+  for i in 0 1 2; do
+    read_raw "${files[i]}" | limit_lines $((i == 0 ? most : few)) >"$data/text/${splits[i]}.$end"
+    shift $((i > 0))
+    expect_lines "$data/text/${splits[i]}.$end" "$1"
+  done
+}
+
 prepare_text() { # prepare_text DATA FLAGS...: `muse-plugin prepare-text` into DATA/bin, its report also to the screen
   local dir=$1
   shift
-  python -m muse_plugin.cli prepare-text --output "$dir/bin" --overwrite "${prepare_vector_flags[@]+"${prepare_vector_flags[@]}"}" "$@" |
+  python -m muse_plugin.cli prepare-text --output "$dir/bin" --overwrite "${prepare_vector_flags[@]}" "$@" |
     tee >(grep -E '^(train|valid|test[0-9]*|skipped|repaired|vocabulary)' >&3 || true)
 }
 
@@ -178,7 +189,7 @@ predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a
   if ((num_gpus == 0)); then device=(--cpu); fi
   mkdir -p "$1/predictions"
   python -m muse_plugin.cli predict --path "$1/checkpoints/checkpoint_best.pt" --split "$2" --format jsonl \
-    --output "$1/predictions/$2.jsonl" "${device[@]+"${device[@]}"}"
+    --output "$1/predictions/$2.jsonl" "${device[@]}"
 }
 
 record_run() { # record_run RUN: record_settings, with seconds of an epoch and parameters

@@ -58,11 +58,11 @@ train() { # train FLAGS...: the model $model with $seed
   choose_vector_flags "$data"
   choose_settings
   keep_settings "$run" "model=$model" "profile=$profile" "seed=$seed" "freeze_vectors=$freeze_vectors" "${training_settings[@]}" \
-    "${model_settings[@]+"${model_settings[@]}"}" "${data_settings[@]}" "flags=$*"
+    "${model_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task muse_sentence_classification --criterion muse_sentence_classification --arch "$arch" \
-    "${model_flags[@]+"${model_flags[@]}"}" "${dropout_flags[@]+"${dropout_flags[@]}"}" "${training_flags[@]}" \
-    "${size_flags[@]+"${size_flags[@]}"}" "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    "${model_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" \
+    "${size_flags[@]}" "${vector_flags[@]}" "$@"
 }
 
 for_each_run train "$@"

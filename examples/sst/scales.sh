@@ -21,17 +21,17 @@ run_variant() { # run_variant NAME=VALUE FLAGS...
   env "$setting" bash "$here/evaluate.sh" >/dev/null
 }
 
-for alpha in "${alphas[@]+"${alphas[@]}"}"; do run_variant "ALPHA=$alpha" "$@"; done
-for scale in "${singles[@]+"${singles[@]}"}"; do run_variant "SCALES=$scale" "$@"; done
+for alpha in "${alphas[@]}"; do run_variant "ALPHA=$alpha" "$@"; done
+for scale in "${singles[@]}"; do run_variant "SCALES=$scale" "$@"; done
 
 # shellcheck source=examples/sst/common.sh
 . "$here/common.sh"
 results=()
-for alpha in "${alphas[@]+"${alphas[@]}"}"; do
+for alpha in "${alphas[@]}"; do
   scale_suffix=-alpha$alpha
   for_each_run collect_results test
 done
-for scale in "${singles[@]+"${singles[@]}"}"; do
+for scale in "${singles[@]}"; do
   scale_suffix=-scales${scale//[\/,]/_}
   for_each_run collect_results test
 done

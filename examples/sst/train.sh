@@ -27,8 +27,8 @@ train() { # train FLAGS...: the model $model with $seed
     "${training_settings[@]}" "${data_settings[@]}" "flags=$*"
   step "$run" train "train ${run#"$work_dir"/}" train_sentences "$run" "$data/bin" \
     --task muse_sentence_classification --criterion muse_sentence_classification --arch "$arch" \
-    "${regular_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]+"${size_flags[@]}"}" "${scale_flags[@]+"${scale_flags[@]}"}" \
-    "${vector_flags[@]+"${vector_flags[@]}"}" "$@"
+    "${regular_flags[@]}" "${dropout_flags[@]}" "${training_flags[@]}" "${size_flags[@]}" "${scale_flags[@]}" \
+    "${vector_flags[@]}" "$@"
 }
 
 for_each_run train "$@"

@@ -44,5 +44,5 @@ plan_batches "$tokens" "$tokens"
 keep_run "model=$model" "profile=$profile" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "updates=$updates" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --source-lang de --target-lang en --arch "$arch" \
-  "${sizes[@]}" "${share_flags[@]+"${share_flags[@]}"}" --dropout "$dropout" --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
-  --lr 0.002 "${schedule[@]}" --max-update "$updates" "${checkpoints[@]}" "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"
+  "${sizes[@]}" "${share_flags[@]}" --dropout "$dropout" --optimizer adam --adam-betas '(0.9, 0.98)' --weight-decay 0.0001 \
+  --lr 0.002 "${schedule[@]}" --max-update "$updates" "${checkpoints[@]}" "${criterion[@]}" "${trial_flags[@]}" "$@"

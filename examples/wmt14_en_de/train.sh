@@ -28,16 +28,16 @@ attention=(--attention-dropout 0.1 --input-dropout 0.1)
 case "$model" in
   muse) arch=muse_wmt_en_de ;;
   muse_simple) arch=muse_simple_wmt_en_de tokens=573440 schedule=("${inverse_sqrt[@]}") updates=${UPDATES:-} stop=(--max-epoch 75) ;;
-  transformer) arch=transformer_wmt_en_de_big schedule=("${inverse_sqrt[@]}") attention=(--attention-dropout 0.1 "${share_flags[@]+"${share_flags[@]}"}") ;;
+  transformer) arch=transformer_wmt_en_de_big schedule=("${inverse_sqrt[@]}") attention=(--attention-dropout 0.1 "${share_flags[@]}") ;;
 esac
 if [[ "$joint" == 0 ]]; then case "$model" in muse | muse_simple) arch=${model}_large ;; esac; fi # the same sizes, without shared embeddings
 if [[ -n "${UPDATES:-}" ]]; then stop=(--max-update "$UPDATES"); fi
-if [[ "$trial" == 1 ]]; then tokens=600 updates=4; fi
+if [[ "$trial" == 1 ]]; then tokens=600 updates=${UPDATES:-4} stop=(--max-update "$updates"); fi
 plan_batches "$tokens" $((tokens > 3584 ? 3584 : tokens))
 keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropout" \
   "updates=${updates:-75 epochs}" "tokens_per_update=$tokens" "seed=$seed" "flags=$*"
 follow_validation
 step "$run" train "train $name (${updates:-75 epochs}${updates:+ updates})" train_model "$run" "$bin" --source-lang en --target-lang de --arch "$arch" \
   --dropout 0.3 "${attention[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0 \
-  "${schedule[@]}" "${stop[@]}" --save-interval-updates 500 --keep-interval-updates 20 --no-epoch-checkpoints \
-  "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"
+  "${schedule[@]}" "${stop[@]}" --save-interval-updates 500 --keep-interval-updates "${KEEP:-20}" --no-epoch-checkpoints \
+  "${criterion[@]}" "${trial_flags[@]}" "$@"

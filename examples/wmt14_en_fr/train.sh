@@ -20,7 +20,7 @@ attention=(--attention-dropout 0.1 --input-dropout 0.1)
 case "$model" in
   muse) arch=muse_wmt_en_fr ;;
   muse_simple) arch=muse_simple_wmt_en_fr ;;
-  transformer) arch=transformer_vaswani_wmt_en_fr_big attention=(--attention-dropout 0.1 "${share_flags[@]+"${share_flags[@]}"}") ;;
+  transformer) arch=transformer_vaswani_wmt_en_fr_big attention=(--attention-dropout 0.1 "${share_flags[@]}") ;;
 esac
 if [[ "$joint" == 0 ]]; then case "$model" in muse | muse_simple) arch=${model}_large ;; esac; fi # the same sizes, without shared embeddings
 tokens=$([[ "$trial" == 1 ]] && echo 600 || echo 655360)
@@ -35,4 +35,4 @@ step "$run" train "train $name ($updates updates)" train_model "$run" "$bin" --s
   --lr 0.0007 --min-lr 1e-7 --lr-scheduler cosine --warmup-updates 10000 --warmup-init-lr 1e-7 \
   --lr-period-updates "$((updates > 10000 ? updates - 10000 : 70000))" --t-mult 1 --lr-shrink 1 --max-update "$updates" \
   --save-interval-updates 1000 --keep-interval-updates 2 --no-epoch-checkpoints \
-  "${criterion[@]}" "${trial_flags[@]+"${trial_flags[@]}"}" "$@"
+  "${criterion[@]}" "${trial_flags[@]}" "$@"

@@ -18,7 +18,7 @@ def test_a_trial_runs_from_raw_text_to_the_figure(tmp_path):
     raw_dir.mkdir()
     for path in DATA.glob("*"):
         (raw_dir / path.name).symlink_to(path)
-    run_trials("distill", raw_dir, work_dir, ("prepare", "train"), LAYERS="6-1")
+    run_trials("distill", raw_dir, work_dir, ("prepare", "train"), LAYERS="6-1", TARGET_LANG="fr")
     translated = (work_dir / "data" / "text" / "train.de").read_text(encoding="utf-8").splitlines()
     source = (work_dir / "multi30k" / "en-de" / "bpe" / "train.en").read_text(encoding="utf-8").splitlines()
     assert 0 < len(translated) <= len(source) == 300

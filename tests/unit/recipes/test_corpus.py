@@ -51,7 +51,7 @@ def test_tags_are_stripped_and_lines_that_are_no_sentence_dropped(corpus, line, 
     ],
 )
 def test_pairs_are_kept_by_length_and_ratio(corpus, source, target, kept):
-    assert corpus.clean_pair(source, target, shortest=1, longest=5, ratio=1.5) == kept
+    assert corpus.clean_pair(source, target, longest=5, ratio=1.5) == kept
 
 
 @pytest.mark.parametrize(

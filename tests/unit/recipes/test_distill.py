@@ -71,10 +71,12 @@ def test_what_another_teacher_wrote_is_not_taken(tmp_path):
     first = prepare()
     assert "train the teacher, transformer (examples/multi30k): done before\n" in first.stdout
     assert "the step 'translate the training text, part 2 of 20' failed" in first.stderr
-    for settings in ({"TEACHER_UPDATES": "9000"}, {"MERGES": "400"}, {"PROFILE": "cpu"}):
-        refused = prepare(**settings)
+    others = {"TEACHER_UPDATES": "9000", "MERGES": "400", "PROFILE": "cpu", "BPE_DROPOUT": "0.1"}
+    for name, value in others.items():
+        refused = prepare(**{name: value})
         assert refused.returncode == 2
         assert "teacher was made with other settings" in refused.stderr
+        assert f"> {name.lower().removeprefix('teacher_')}={value}" in refused.stderr
     (teacher / "checkpoint_avg.pt").write_text("other")
     refused = prepare()
     assert refused.returncode == 2

@@ -32,15 +32,18 @@ def load(monkeypatch, path):
     return module
 
 
-def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), **settings):
-    """Runs the three scripts with programs that do nothing; returns the output and the flags of the first score."""
+def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), code=0, **settings):
+    """Runs the three scripts with programs that do nothing; returns the output and the flags of the first score.
+
+    Each score ends with ``code``.
+    """
     programs = folder / "programs"
     programs.mkdir(parents=True)
     arguments = folder / "arguments"
     (programs / "fairseq-train").write_text("#!/bin/sh\n")
     (programs / "python").write_text(
         '#!/bin/sh\ncase "$*" in\n*download.py*) exit 1 ;;\n'
-        f'*"cli evaluate"*) test -e {arguments} || printf "%s\\n" "$@" >{arguments} ;;\n'
+        f'*"cli evaluate"*) test -e {arguments} || printf "%s\\n" "$@" >{arguments}; exit {code} ;;\n'
         f'*) exec {sys.executable} "$@" ;;\nesac\n'
     )
     for program in programs.iterdir():
@@ -67,8 +70,14 @@ def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), **
     for step in ("average", "model", "generate", *(f"generate-{name}" for name in tests)):
         (train.parent / f".{step}.done").touch()
     done = run("evaluate")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout, arguments.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("code", "sets"), [(1, 3), (2, 1)])
+def test_multi30k_ends_at_an_error_and_scores_all_sets_whatever_the_verdict(tmp_path, code, sets):
+    printed, _ = evaluate(tmp_path, "multi30k", "muse", code=code)
+    assert printed.count("published: ") == sets
 
 
 @pytest.mark.parametrize(("recipe", "model"), SCORES)

@@ -59,6 +59,24 @@ def test_the_seconds_of_a_step_are_those_of_all_attempts(run, tmp_path, stop):
     assert 2 <= int(seconds.removeprefix("seconds_train=")) <= 6
 
 
+def test_an_attempt_that_was_killed_and_lost_its_log_counts_nothing(run, tmp_path):
+    assert run('work() { kill -KILL $BASHPID; }\nstep "$work_dir" name "do it" work').returncode == 2
+    (tmp_path / "name.log").unlink()
+    assert run('step "$work_dir" name "do it" true').returncode == 0
+    assert (tmp_path / "times.tsv").read_text() in ("name\t0\n", "name\t1\n")
+
+
+def test_an_old_bash_is_refused():
+    done = subprocess.run(
+        ["bash", "-c", f"BASH_VERSION=3.2.57; . {REPOSITORY}/examples/recipe/recipe.sh"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "the recipes need bash 4.4 or later, but this is 3.2.57; install one" in done.stderr
+
+
 def test_a_score_that_fails_leaves_none_of_before(run, tmp_path):
     for name in ("settings.txt", "times.tsv", "train-command.txt", "scores.json"):
         (tmp_path / name).write_text("")

@@ -117,6 +117,8 @@ def test_a_setting_may_have_several_values_and_many_choices(tmp_path):
     assert check(tmp_path, "TERMS+=count", TERMS=" 3 6 ") == ""
     sentence = "test: error: TERMS must be whole numbers of at least 1, but one is 'x'; TERMS must be whole numbers"
     assert check(tmp_path, "TERMS+=count", TERMS="3 x 0").startswith(sentence)
+    blank = "test: error: TERMS must be whole numbers of at least 1, but is blank."
+    assert check(tmp_path, "TERMS+=count", TERMS=" ") == blank
     twice = "test: error: TERMS has '3' twice; give it once."
     assert check(tmp_path, "TERMS+=count", TERMS="3 6 3") == twice
     assert check(tmp_path, "MODEL=muse transformer", MODEL="muse") == ""

@@ -40,6 +40,12 @@ def run_script(folder, recipe, *arguments, script="train", **settings):
     return run_written_down(folder, recipe, script, *arguments, programs={"fairseq-train": WRITE_DOWN}, **settings)
 
 
+def test_settings_of_subwords_mean_nothing_to_a_sentence_recipe(tmp_path):
+    run_script(tmp_path, "sst", script="prepare", SUBWORDS="sentencepiece", JOINT="0")
+    settings = tmp_path / "work" / "fine" / "data" / "settings.txt"
+    assert not {"subwords", "joint"} & {line.split("=")[0] for line in settings.read_text().splitlines()}
+
+
 def read_commands(folder, recipe, *arguments, data_folder=None, **settings):
     """The calls of fairseq-train that train.sh makes, each as fairseq's own parser reads it."""
     if recipe in DATA_FOLDERS:
@@ -309,7 +315,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("sst", {"FREEZE_VECTORS": "1"}, "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE"),
         ("sst", {"MODEL": "sentence_cnn", "MODELS": "sentence_bigru"}, "MODEL and MODELS both say what is trained"),
         ("sst", {"SEED": "1", "SEEDS": "2"}, "SEED and SEEDS both say which seeds are meant, '1' and '2'; unset one."),
-        ("sst", {"MODELS": " "}, "MODELS and SEEDS must name something, but one is blank; unset it."),
+        ("sst", {"MODELS": " "}, "distance_attention_network directional_attention_network, but is blank."),
         ("sst", {"SEEDS": "1 2 1"}, "SEEDS has '1' twice; give it once."),
         (
             "snli",

@@ -77,6 +77,12 @@ def test_more_checkpoints_stay_on_request(tmp_path, recipe):
     assert read_settings(tmp_path / "more", recipe, KEEP="30", AVERAGED="25").keep_last_epochs == 30
 
 
+def test_a_trial_trains_as_many_updates_as_it_is_told(tmp_path):
+    args = read_settings(tmp_path, "wmt14_en_de", TRIAL="1", UPDATES="10", KEEP="30", MODEL="muse_simple")
+    assert (args.max_update, args.max_epoch, args.keep_interval_updates) == (10, 0, 30)
+    assert "updates=10" in next((tmp_path / "work").glob("*/settings.txt")).read_text().splitlines()
+
+
 def test_tatoeba_on_a_cpu_keeps_checkpoints_of_updates(tmp_path):
     args = read_settings(tmp_path / "cpu", "tatoeba_de_en", PROFILE="cpu", UPDATES="1000")
     assert (args.max_tokens, args.max_update, args.dropout) == (1024, 1000, 0.1)
