@@ -73,12 +73,8 @@ extract() {
   corpus extract "$raw_dir/$archive" "$text_dir/original" "${names[@]}"
 }
 
-read_original() { # read_original NAME: a file as it is in the source
-  if [[ -n "$archive" ]]; then cat "$text_dir/original/$1"; else read_raw "$1"; fi
-}
-
 pairs() { # text/SPLIT.tsv: label, first text, second text; test.groups: the first text, where answers are ranked
-  local split name file form count code total=0 options
+  local split name file form count total=0 options
   mkdir -p "$text_dir/text"
   if [[ -n "$archive" ]]; then extract; fi
   for split in "${splits[@]}"; do
@@ -86,13 +82,8 @@ pairs() { # text/SPLIT.tsv: label, first text, second text; test.groups: the fir
     options=()
     if [[ "$dataset" == qnli-small && "$name" == train ]]; then options+=(--limit 4463); fi
     if [[ "$dataset" == qnli-small && "$name" == test ]]; then options+=(--skip 4463); fi
-    if [[ "$trial" == 1 ]]; then options=(--limit 200); fi
-    code=0
-    read_original "$file" | python "$here/pairs.py" "$form" "${options[@]}" >"$text_dir/text/$name.tsv" 2>"$text_dir/text/report" || code=$?
-    tee >(cat >&3) <"$text_dir/text/report"
-    if ((code != 0)); then return "$code"; fi
+    make_pairs "$text_dir" "$file" "$form" "$name" "$count" "${options[@]}"
     total=$((total + $(wc -l <"$text_dir/text/$name.tsv")))
-    if [[ "$count" != - ]]; then expect_lines "$text_dir/text/$name.tsv" "$count"; fi
   done
   if [[ "$dataset" == squad_binary && "$trial" != 1 ]] && ((total != 130319 + 11873)); then
     fail "SQuAD 2.0 must have 130319 and 11873 questions, but $total were found; delete $text_dir and run again."

@@ -86,6 +86,19 @@ unpack_tagged() { # unpack_tagged END MOST FEW COUNT...: $files to $data/text/*.
   done
 }
 
+# make_pairs DIR FILE FORM SPLIT COUNT FLAGS...: FILE of $archive, if there is one, or of RAW_DIR, to DIR/text/SPLIT.tsv by the recipe's
+# pairs.py: label, first and second text in COUNT lines (- for any).
+make_pairs() {
+  local dir=$1 file=$2 form=$3 split=$4 count=$5 code=0
+  shift 5
+  if [[ "$trial" == 1 ]]; then set -- --limit 200; fi
+  if [[ -n "$archive" ]]; then cat "$dir/original/$file"; else read_raw "$file"; fi |
+    python "$here/pairs.py" "$form" "$@" >"$dir/text/$split.tsv" 2>"$dir/text/report" || code=$?
+  tee >(sed "s/^/$split: /" >&3) <"$dir/text/report"
+  if ((code != 0)); then return "$code"; fi
+  if [[ "$count" != - ]]; then expect_lines "$dir/text/$split.tsv" "$count"; fi
+}
+
 prepare_text() { # prepare_text DATA FLAGS...: `muse-plugin prepare-text` into DATA/bin, its report also to the screen
   local dir=$1
   shift

@@ -43,14 +43,6 @@ fetch_files() { # fetch_files NAME...: scitail-small has a list of its own
   fi
 }
 
-read_pairs() { # read_pairs NAME: a file in the form of the source
-  if [[ -n "$archive" ]]; then
-    cat "$data/original/$1"
-  else
-    read_raw "$1"
-  fi
-}
-
 hold_out() { # hold_out N: makes the last N training pairs the validation pairs
   local text=$data/text have
   have=$(wc -l <"$text/train.tsv")
@@ -61,15 +53,12 @@ hold_out() { # hold_out N: makes the last N training pairs the validation pairs
 }
 
 pairs() { # text/SPLIT.tsv: label, premise, hypothesis
-  local i code
+  local i form=$dataset
   mkdir -p "$data/text"
   if [[ -n "$archive" ]]; then corpus extract "$raw_dir/$archive" "$data/original" "${names[@]}"; fi
   for i in "${!splits[@]}"; do
-    code=0
-    read_pairs "${names[i]}" | limit_lines 200 | python "$here/pairs.py" "$dataset-${splits[i]}" >"$data/text/${splits[i]}.tsv" 2>"$data/text/report" || code=$?
-    tee >(cat >&3) <"$data/text/report"
-    if ((code != 0)); then return "$code"; fi
-    expect_lines "$data/text/${splits[i]}.tsv" "${counts[i]}"
+    if [[ "$dataset" == snli-small ]]; then form=snli-small$([[ "${splits[i]}" != train ]] || echo -train); fi
+    make_pairs "$data" "${names[i]}" "$form" "${splits[i]}" "${counts[i]}"
   done
   if ((held_out > 0)); then hold_out "$held_out"; fi
 }

@@ -1,5 +1,6 @@
 """The recipe of head-wise match: conversions and table on made-up files, and the commands that its scripts run."""
 
+import io
 import json
 import subprocess
 import sys
@@ -33,8 +34,7 @@ def pairs():
 
 def convert(pairs, form, content):
     """Label, first and second text of each pair of a form."""
-    reader = pairs.FORMS[form]
-    return list(pairs.check_pairs(reader.read(content.encode("utf-8")), reader.labels))
+    return list(sys.modules["pair_forms"].read_pairs(pairs.FORMS[form], io.BytesIO(content.encode("utf-8"))))
 
 
 def squad(*articles):

@@ -600,24 +600,24 @@ def run_pairs(form, text):
 def test_pairs_without_a_label_are_left_out_and_counted():
     header = "gold_label\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\tsentence1\n"
     rows = ["neutral\t( ( A man ) walks )\t( He ( runs . ) )\tx\tx\ta", "-\t( A )\t( B )\tx\tx\ta"]
-    done = run_pairs("snli-train", header + "\n".join(rows) + "\n")
+    done = run_pairs("snli", header + "\n".join(rows) + "\n")
     assert done.returncode == 0
     assert done.stdout.decode() == "neutral\ta man walks\the runs .\n"
-    assert done.stderr.decode() == "snli-train: 1 pairs, 1 without a label left out\n"
+    assert done.stderr.decode() == "snli: 1 pairs, 1 without a label left out\n"
 
 
 @pytest.mark.parametrize(
     ("form", "text", "expected"),
     [
-        ("sick-valid", "4\tNo boy's here\tA boy.\t3.6\tCONTRADICTION\n", "contradiction\tno boy 's here\ta boy .\n"),
+        ("sick", "4\tNo boy's here\tA boy.\t3.6\tCONTRADICTION\n", "contradiction\tno boy 's here\ta boy .\n"),
         (
             "snli-small-train",
             'a\tb\tc\nA dog.\t"The ""big"" dog, here."\tentailment\n',
             "entailment\ta dog\tthe big dog here\n",
         ),
-        ("snli-small-test", "a dog\ta cat\t2\n", "contradiction\ta dog\ta cat\n"),
-        ("scitail-small-test", "A dog\ta cat\t1\n", "neutral\ta dog\ta cat\n"),
-        ("scitail-test", "A dog.\tA cat\tentails\n", "entailment\ta dog .\ta cat\n"),
+        ("snli-small", "a dog\ta cat\t2\n", "contradiction\ta dog\ta cat\n"),
+        ("scitail-small", "A dog\ta cat\t1\n", "neutral\ta dog\ta cat\n"),
+        ("scitail", "A dog.\tA cat\tentails\n", "entailment\ta dog .\ta cat\n"),
     ],
 )
 def test_every_form_becomes_the_same(form, text, expected):
@@ -629,11 +629,28 @@ def test_every_form_becomes_the_same(form, text, expected):
 @pytest.mark.parametrize(
     ("form", "text", "sentence"),
     [
-        ("sick-test", "1\ta\tb\n", "line 1: must have 5 columns separated by tabs, but has 3."),
-        ("snli-small-test", "a\tb\t7\n", "line 1: the label must be 0, 1 or 2, but is '7'."),
-        ("scitail-small-test", "a\tb\t2\n", "line 1: the label must be 0 or 1, but is '2'."),
-        ("sick-test", "1\ta\tb\t3\tMAYBE\n", "pair 1: the label must be one of entailment, neutral, contradiction"),
-        ("snli-train", "a\tb\n", "the first line must name the columns gold_label"),
+        ("sick", "1\ta\tb\n", "line 1: must have 5 columns separated by tabs, but has 3."),
+        (
+            "snli-small",
+            "a\tb\t1\n\na\tb\t7\n",
+            "line 3: the label must be one of entailment, neutral, contradiction, but is '7'.",
+        ),
+        (
+            "snli-small-train",
+            "a\tb\tc\n\na\tb\tyes\n",
+            "line 3: the label must be one of entailment, neutral, contradiction, but is 'yes'.",
+        ),
+        ("scitail-small", "a\tb\t2\n", "line 1: the label must be one of entailment, neutral, but is '2'."),
+        (
+            "sick",
+            "1\ta\tb\t3\tMAYBE\n",
+            "line 1: the label must be one of entailment, neutral, contradiction, but is 'maybe'.",
+        ),
+        (
+            "snli",
+            "a\tb\n",
+            "line 1: must name each of the columns gold_label, sentence1_binary_parse, sentence2_binary_parse once.",
+        ),
     ],
 )
 def test_what_is_no_pair_is_named(form, text, sentence):
