@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
         logging.getLogger(name).setLevel(logging.WARNING)
     options = args.batch_size, args.max_words, args.cpu, args.long_texts
-    predictor = Predictor.load(args.path, args.data, *options, needs_text=args.split is None)
+    predictor = Predictor(load_sentence_model(args.path, args.data, needs_text=args.split is None), *options)
     if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:
         print(f"columns: label, then the probability of: {' '.join(predictor.task.labels)}", file=sys.stderr)
     if args.split is not None:
@@ -216,9 +216,7 @@ class Predictor:
     """A sentence model with its task and the treatment of its text.
 
     Args:
-        model: a sentence model.
-        task: its task.
-        text: how text becomes words; None if only prepared splits are answered.
+        loaded: the model, as ``load_sentence_model`` gives it; without text settings, it answers prepared splits alone.
         batch_size: most sentences in a batch.
         max_words: words read of a text; None for as many as in training, or all where every word gets a tag.
         cpu: if false, a GPU is used when there is one.
@@ -230,17 +228,15 @@ class Predictor:
 
     def __init__(
         self,
-        model: torch.nn.Module,
-        task: Any,
-        text: Optional[StoredText],
+        loaded: LoadedModel,
         batch_size: int = 128,
         max_words: Optional[int] = None,
         cpu: bool = False,
         long_texts: Optional[str] = None,
     ) -> None:
+        model, task, self.text, _ = loaded
         self.model = model.eval()
         self.task = task
-        self.text = text
         self.batch_size = batch_size
         self.tags_words = task.predicts == "tags"
         self.max_words = max_words if self.tags_words else (max_words or task.cfg.max_words)
@@ -253,29 +249,6 @@ class Predictor:
             raise ValueError(f"--max-words must be at most {longest} for this model, but got {self.max_words}.")
         self.long_texts = long_texts or str(task.cfg.long_texts)
         self.words = self.unknown_words = self.truncated = 0
-
-    @classmethod
-    def load(
-        cls,
-        path: Union[str, Path],
-        data: Optional[Union[str, Path]] = None,
-        *options: Any,
-        needs_text: bool = True,
-    ) -> "Predictor":
-        """Loads a checkpoint, its dictionaries and its text settings.
-
-        Args:
-            path: a checkpoint, or a folder with one.
-            data: the folder of the prepared data; None for the one that the model was trained on.
-            *options: the remaining arguments of the class.
-            needs_text: whether raw text will be read, for which there must be text settings.
-
-        Raises:
-            FileNotFoundError: if the checkpoint, a dictionary or needed text settings are missing.
-            ValueError: if the checkpoint is no sentence model, is damaged, or does not fit the data.
-        """
-        loaded = load_sentence_model(path, data, needs_text)
-        return cls(loaded.model, loaded.task, loaded.text, *options)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -332,31 +305,26 @@ class Predictor:
                 if wanted == 1:
                     return []  # nothing but characters that cannot be seen
                 raise ValueError(f"both texts of a pair must have a word, but in line {number} one is blank: {line!r}.")
-            if self.is_too_long(words, number, self.refuses(None)):
+            if self.is_too_long(words, number):
                 self.truncated += 1
                 words = words[: self.max_words]
             texts.append(words)
             self.count_words(words)
         return texts
 
-    def refuses(self, long_texts: Optional[str]) -> bool:
-        """Whether long texts are refused: by "truncate" or "refuse", or None for this predictor's own choice."""
-        return (long_texts or self.long_texts) == "refuse"
-
-    def is_too_long(self, words: Sequence[str], line: int, refuse: bool) -> bool:
+    def is_too_long(self, words: Sequence[str], line: int) -> bool:
         """Whether a text has more words than are read.
 
         Args:
             words: of the text.
             line: its line, for messages.
-            refuse: whether such a text is refused.
 
         Raises:
             ValueError: if it is, and such are refused.
         """
         if self.max_words is None or len(words) <= self.max_words:
             return False
-        if refuse:
+        if self.long_texts == "refuse":
             raise ValueError(
                 f"--long-texts refuse allows {self.max_words} words, but line {line} has {len(words)}; raise "
                 "--max-words, or truncate."

@@ -78,8 +78,7 @@ class PairModel:
         """
         loaded = load_sentence_model(path, data)
         encoder = fingerprint_encoder(loaded)
-        options = batch_size, max_words, cpu, long_texts
-        return cls(Predictor(loaded.model, loaded.task, loaded.text, *options), encoder)
+        return cls(Predictor(loaded, batch_size, max_words, cpu, long_texts), encoder)
 
     @property
     def max_words(self) -> int:

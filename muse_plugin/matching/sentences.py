@@ -56,7 +56,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, in
             digest.update(chunk)
     count = 0
     tab = False
-    refuse, split = model.predictor.refuses(None), model.predictor.tokenizer.split
+    refuse, split = model.predictor.long_texts == "refuse", model.predictor.tokenizer.split
     names: dict[str, int] = {}
     for sentence in iterate_sentences(source, with_ids, warns=True):
         count += 1
@@ -131,12 +131,11 @@ def read_words(
     """
     read = []
     truncated = 0
-    refuse = model.predictor.refuses(None)
     for sentence in sentences:
         words = model.predictor.tokenizer.split(sentence.text)
         if not words:
             _refuse_blank(sentence)
-        if model.predictor.is_too_long(words, sentence.line, refuse):
+        if model.predictor.is_too_long(words, sentence.line):
             truncated += 1
             words = words[: model.max_words]
         if counts:

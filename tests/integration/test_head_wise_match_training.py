@@ -13,7 +13,7 @@ from support.helpers import assert_close
 from support.sentence_models import write_column, write_data
 
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
-from muse_plugin.inference.predict import Predictor
+from muse_plugin.inference.predict import LoadedModel, Predictor
 from muse_plugin.matching.explain import explain
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.text.text_settings import StoredText, TextSettings
@@ -85,9 +85,8 @@ def test_bert_is_read_once_and_then_kept_in_the_checkpoint(data, tmp_path):
     assert '"vocab_size": 22' in stored["cfg"]["model"]["bert_sizes"]
     assert stored["extra_state"]["train_iterator"]["epoch"] == 3
     # Its heads can be shown: what [CLS] sees of a sentence, as BERT itself has it.
-    pairs = PairModel(
-        Predictor(model, task, StoredText(TextSettings("en", False, "none", subwords="none")), cpu=True), "any"
-    )
+    text = StoredText(TextSettings("en", False, "none", subwords="none"))
+    pairs = PairModel(Predictor(LoadedModel(model, task, text, cfg=None), cpu=True), "any")
     explanation = explain(pairs, ["good w3", "w1 bad w2"])
     assert explanation.words == (["[CLS]", "good", "w3", "[SEP]"], ["[CLS]", "w1", "bad", "w2", "[SEP]"])
     ids = torch.tensor([[SPECIAL.index("[CLS]"), 4, 4 + 2 + 3, SPECIAL.index("[SEP]")]])

@@ -13,7 +13,7 @@ from support.lines import answer_lines
 from support.translation_models import GERMAN
 
 from muse_plugin.files.lines import clean_line, iterate_stream
-from muse_plugin.inference.predict import Predictor
+from muse_plugin.inference.predict import Predictor, load_sentence_model
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
 from muse_plugin.runner import run as exported_program
@@ -121,7 +121,7 @@ def pair_folder(tmp_path_factory):
 
 
 def load_predictor(folder):
-    return Predictor.load(folder, None, 8, None, True)
+    return Predictor(load_sentence_model(folder), batch_size=8, cpu=True)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from support.fairseq_commands import save_untrained
 
 from muse_plugin.inference import predict as predict_module
-from muse_plugin.inference.predict import Answer, Predictor
+from muse_plugin.inference.predict import Answer, Predictor, load_sentence_model
 from muse_plugin_command import cli
 
 TEXTS = ["good film", "bad film", "good good story", "bad story indeed", "good", "bad"] * 3
@@ -353,7 +353,7 @@ def test_a_translation_model_is_refused(classifier, tmp_path, capsys):
 
 def test_from_python(classifier):
     folder, _, _ = classifier
-    predictor = Predictor.load(folder, None, 8, None, True)
+    predictor = Predictor(load_sentence_model(folder), batch_size=8, cpu=True)
     first, blank = predictor.answer(["a good film", ""])
     assert first.label in ("neg", "pos")
     assert first.words == ["a", "good", "film"]
@@ -362,7 +362,7 @@ def test_from_python(classifier):
 
 def test_batches_have_a_limit_of_words(classifier, monkeypatch):
     folder, _, _ = classifier
-    predictor = Predictor.load(folder, None, 8, None, True)
+    predictor = Predictor(load_sentence_model(folder), batch_size=8, cpu=True)
     lines = ["good", "bad story", "good film indeed", "film", "bad good bad good bad", "story"]
     expected = predictor.answer(lines)
     sizes = []

@@ -182,7 +182,7 @@ def test_what_cannot_be_encoded_is_named_and_nothing_is_made(shop, tmp_path, cap
 
 def test_a_line_of_signs_that_word_pieces_do_not_know_is_found_before_anything_is_encoded(tmp_path):
     pieces = WordPieces(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"], PieceRules(True, True, True))
-    model = SimpleNamespace(predictor=SimpleNamespace(refuses=lambda _: False, tokenizer=pieces))
+    model = SimpleNamespace(predictor=SimpleNamespace(long_texts="truncate", tokenizer=pieces))
     source = tmp_path / "text"
     source.write_text("a\na\n")
     assert sentences.survey_text(model, source, False)[1] == 2
