@@ -4,13 +4,11 @@ The converter knows fairseq's ``transformer``; our ``plain_transformer`` compute
 fairseq's names. CTranslate2 has no parallel branches, and so no MUSE.
 """
 
-from __future__ import annotations
-
 import tempfile
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.data import Dictionary
@@ -18,15 +16,12 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.exporting.model_card import write_card
+from muse_plugin.exporting.model_card import Source, write_card
 from muse_plugin.models.muse import MuseDecoder, MuseEncoder
 from muse_plugin.models.onnx.plain_layers import name_as_fairseq
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.staged_layer import StagedLayer
-
-if TYPE_CHECKING:
-    from muse_plugin.exporting.export import Source
 
 _ENCODER_STAGES, _DECODER_STAGES = [["self_attention"], ["ffn"]], [["self_attention"], ["cross_attention"], ["ffn"]]
 _WAY_OUT = "export with --format onnx, or distil the model into a student of --arch transformer"

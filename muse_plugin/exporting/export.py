@@ -4,26 +4,13 @@ import argparse
 import logging
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from muse_plugin.checkpoints.model_loading import find_checkpoint
-from muse_plugin.exporting.model_card import describe_training, find_scores
+from muse_plugin.exporting.model_card import Source, describe_training, find_scores
 from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import check_file
 from muse_plugin.inference.translate import Translator
 from muse_plugin_command.flag_checks import check_packages, check_target_folder
-
-
-class Source(NamedTuple):
-    """What is exported.
-
-    Attributes:
-        checkpoint: the file.
-        translator: the model with its task and text pipeline.
-    """
-
-    checkpoint: Path
-    translator: Translator
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,15 +1,11 @@
 """The model card, ``README.md`` of an exported folder: what the model is, how it was trained, what it scores."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from muse_plugin.files.json_objects import read_json_object
-
-if TYPE_CHECKING:
-    from muse_plugin.exporting.export import Source
+from muse_plugin.inference.translate import Translator
 
 # Settings of fairseq that a card names, by their section.
 _SETTINGS = {
@@ -24,6 +20,18 @@ _SETTINGS = {
 }
 _SCORES = {"tokenized_bleu": "tokenised BLEU", "bleu": "sacreBLEU", "chrf": "chrF", "ter": "TER"}
 _LARGEST_RESULT = 1 << 24  # bytes
+
+
+class Source(NamedTuple):
+    """What is exported.
+
+    Attributes:
+        checkpoint: the file.
+        translator: the model with its task and text pipeline.
+    """
+
+    checkpoint: Path
+    translator: Translator
 
 
 class Measured(NamedTuple):

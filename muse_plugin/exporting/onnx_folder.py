@@ -4,26 +4,21 @@
 is noticed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from muse_plugin import __version__
-from muse_plugin.exporting.model_card import Measured, write_card
+from muse_plugin.exporting.model_card import Measured, Source, write_card
 from muse_plugin.files.lines import read_lines
 from muse_plugin.models.onnx.graphs import make_graphs
 from muse_plugin.models.onnx.onnx_file import ENCODER_NAME, OPSET, STEP_NAME, round_to_int8, write_encoder, write_step
 from muse_plugin.runner import run as runner
 from muse_plugin.text import SPECIAL_SYMBOLS
-
-if TYPE_CHECKING:
-    from muse_plugin.exporting.export import Source
 
 CARD_NAME, CONFIG_NAME, PROGRAM_NAME = "README.md", "config.json", "run.py"
 
