@@ -4,13 +4,12 @@ The file has the form of ``muse-plugin score-labels --output``: scores, settings
 """
 
 import argparse
-import json
 import re
 import sys
 from pathlib import Path
 
 from muse_plugin.evaluation.recorded_settings import collect_settings
-from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 from muse_plugin.results.run_record import describe_run
 
 ERROR = re.compile(r"valid on '(\w+)' subset .*?\| mse ([0-9.eE+-]+)")
@@ -50,8 +49,7 @@ def main() -> int:
         "settings": settings,
         **describe_run(),
     }
-    with open_atomically(args.output) as file:
-        file.write((json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(args.output, record, indent=2, ensure_ascii=False)
     print(f"{settings['model']}, K = {settings['terms']}, seed {settings['seed']}: mse {scores['mse']:.4f}")
     return 0
 

@@ -18,6 +18,7 @@ from typing import Any, Optional
 import torch
 
 from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 from muse_plugin.preparation.corpus_formats import parse_format
 from muse_plugin.preparation.labelled_sentences import SentenceReader
 from muse_plugin.preparation.word2vec import iterate_pieces, train_word_vectors
@@ -85,8 +86,7 @@ def learn(args: argparse.Namespace) -> None:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with open_atomically(args.output) as file:
         write_word_vectors(file, known, table)
-    with open_atomically(stored) as file:
-        file.write((json.dumps(record, indent=1) + "\n").encode())
+    write_json(stored, record, indent=1)
     count = sum(map(len, texts))
     print(f"vectors of {len(known):,} of {len(wanted):,} words, learned from {count:,} words: {args.output}")
     print(f"mean cosine of two random words: {before:.3f} as learned, {record['cosine']:.3f} centred")

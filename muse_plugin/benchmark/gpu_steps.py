@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 from muse_plugin.results.run_record import format_gpu
 
 LIST = "steps.json"
@@ -47,14 +47,12 @@ def _find_path(folder: Path, name: str) -> Path:
 
 def write_list(folder: Path, names: list[str]) -> None:
     """Notes all steps that there are, in order."""
-    with open_atomically(folder / LIST) as file:
-        file.write((json.dumps(names, indent=1) + "\n").encode())
+    write_json(folder / LIST, names, indent=1)
 
 
 def write_step(folder: Path, step: Step) -> None:
     """Writes the state of a step; the file appears whole or not at all."""
-    with open_atomically(_find_path(folder, step.name)) as file:
-        file.write((json.dumps(asdict(step), indent=1) + "\n").encode())
+    write_json(_find_path(folder, step.name), asdict(step), indent=1)
 
 
 def read_step(folder: Path, name: str) -> Step:

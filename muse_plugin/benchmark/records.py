@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muse_plugin.benchmark.measurement import Measurement
-from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 
 _FORMAT = 1
 
@@ -33,9 +33,7 @@ class Record:
 
 def write_record(path: Path, record: Record) -> None:
     """Writes a record; the file appears whole or not at all."""
-    content = {"format": _FORMAT, **dataclasses.asdict(record)}
-    with open_atomically(path) as file:
-        file.write((json.dumps(content, indent=1) + "\n").encode())
+    write_json(path, {"format": _FORMAT, **dataclasses.asdict(record)}, indent=1)
 
 
 def read_record(path: Path) -> Record:

@@ -8,7 +8,6 @@ and significance tests use the same counts. The result is made here, as one dict
 
 import argparse
 import contextlib
-import json
 import logging
 import os
 import tempfile
@@ -38,7 +37,7 @@ from muse_plugin.evaluation.text_forms import (
     make_forms,
     remove_subwords,
 )
-from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 from muse_plugin.files.lines import read_lines
 from muse_plugin.results.deviation import mean_and_deviation
 from muse_plugin.results.run_record import describe_run
@@ -89,9 +88,7 @@ def run(args: argparse.Namespace) -> int:
         seconds["total"] = round(time.perf_counter() - start, 3)
         rounded = {**_round(result), "expectation": result["expectation"]}
         record = {"options": options, "settings": settings, **describe_run(), "seconds": seconds}
-        text = json.dumps({**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
-        with open_atomically(args.output) as file:
-            file.write(text.encode("utf-8") + b"\n")
+        write_json(args.output, {**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
     verdict = result["expectation"]
     if verdict is None:
         return 0

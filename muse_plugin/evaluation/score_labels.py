@@ -20,7 +20,7 @@ from muse_plugin.evaluation.label_scores import (
 )
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.recorded_settings import collect_settings
-from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.bio_tags import is_bio_tag
@@ -100,9 +100,7 @@ def run(args: argparse.Namespace) -> int:
             for name, value in result["scores"].items()
         }
         record = {**result, "scores": scores, "num_sentences": len(predictions.predicted), "settings": settings}
-        with open_atomically(args.output) as file:
-            text = json.dumps({**record, **describe_run()}, indent=2, ensure_ascii=False)
-            file.write((text + "\n").encode("utf-8"))
+        write_json(args.output, {**record, **describe_run()}, indent=2, ensure_ascii=False)
     return 0
 
 

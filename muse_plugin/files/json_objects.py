@@ -1,10 +1,11 @@
-"""Reads JSON files that hold one object, and says what is wrong with one that does not."""
+"""Reads and writes JSON files; says what is wrong with one that does not hold one object."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
+from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.limits import LARGEST_SETTINGS, check_size
 
 _SHOWN = 60  # characters of what a damaged file holds
@@ -31,6 +32,19 @@ def read_json_object(path: Path, way_out: str, most_bytes: int = LARGEST_SETTING
     if not isinstance(content, dict):
         raise ValueError(f"{path} must hold a JSON object, but got a {type(content).__name__}; {way_out}.")
     return content
+
+
+def write_json(path: Path, content: Any, **options: Any) -> None:
+    """Writes a value and a line end; the file appears whole or not at all, as ``open_atomically`` says.
+
+    Args:
+        path: the file.
+        content: the value.
+        **options: of ``json.dumps``.
+    """
+    text = json.dumps(content, **options)
+    with open_atomically(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 class FileName(str):

@@ -10,7 +10,6 @@ import contextlib
 import glob
 import hashlib
 import io
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -18,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Optional
 
-from muse_plugin.files.atomic_files import open_atomically, sync_folder
-from muse_plugin.files.json_objects import read_versioned
+from muse_plugin.files.atomic_files import sync_folder
+from muse_plugin.files.json_objects import read_versioned, write_json
 from muse_plugin.files.locks import open_without_links, take_lock
 
 FORMAT_VERSION = 2
@@ -180,8 +179,7 @@ class PartialOutput:
 
     def _save(self, state: "State") -> None:
         content = {"format_version": FORMAT_VERSION, **asdict(state)}
-        with open_atomically(self._state_path) as file:
-            file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8"))
+        write_json(self._state_path, content, indent=2, ensure_ascii=False)
         self._saved = state
 
     def _remove_traces(self) -> None:

@@ -6,7 +6,6 @@ head; next to it, for ``--match-aggregation max``, the share of every head in th
 
 import argparse
 import itertools
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch import Tensor
 
-from muse_plugin.files.atomic_files import open_atomically
+from muse_plugin.files.json_objects import write_json
 from muse_plugin.files.lines import clean_line, iterate_stream
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.sentences import NamedSentence, read_words
@@ -69,8 +68,7 @@ def run(args: argparse.Namespace) -> None:
     explanation = explain(model, _read_pair(args.input, args.line), args.line)
     heads = _choose_heads(explanation, args.heads)
     draw(explanation, heads, args.output)
-    with open_atomically(args.output.with_suffix(".json")) as file:
-        file.write((json.dumps(_to_json(explanation), ensure_ascii=False, indent=1) + "\n").encode("utf-8"))
+    write_json(args.output.with_suffix(".json"), _to_json(explanation), ensure_ascii=False, indent=1)
     sys.stdout.write(f"written to {args.output} and {args.output.with_suffix('.json')}\n")
 
 

@@ -8,7 +8,6 @@ Only what is asked for is in memory. The file is read, not mapped: a system may 
 touched, which would count as this program's memory.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,8 +18,7 @@ import torch
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.files.atomic_files import open_atomically
-from muse_plugin.files.json_objects import read_versioned
+from muse_plugin.files.json_objects import read_versioned, write_json
 from muse_plugin_command.flags.match import DTYPES
 
 FORMAT_VERSION = 1
@@ -110,8 +108,7 @@ class CacheMeta:
 
 def write_meta(meta: CacheMeta, folder: Path) -> None:
     """Replaces ``meta.json`` in one step."""
-    with open_atomically(folder / META_NAME) as file:
-        file.write((json.dumps({"format_version": FORMAT_VERSION, **asdict(meta)}, indent=2) + "\n").encode("utf-8"))
+    write_json(folder / META_NAME, {"format_version": FORMAT_VERSION, **asdict(meta)}, indent=2)
 
 
 def read_meta(folder: Path) -> Optional[CacheMeta]:

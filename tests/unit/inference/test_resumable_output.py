@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.lines import answer_lines
 
+from muse_plugin.files import json_objects
 from muse_plugin.inference import resumable_output as partial_output
 from muse_plugin.inference.resumable_output import fingerprint_file
 
@@ -103,7 +104,7 @@ def die_at(monkeypatch, call):
 
         return wrapped
 
-    for owner, name in ((os, "fsync"), (os, "replace"), (Path, "unlink"), (partial_output, "open_atomically")):
+    for owner, name in ((os, "fsync"), (os, "replace"), (Path, "unlink"), (json_objects, "open_atomically")):
         monkeypatch.setattr(owner, name, count_calls(getattr(owner, name)))
     return count
 
