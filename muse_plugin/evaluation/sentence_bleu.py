@@ -8,6 +8,7 @@ bucket together does not (38.34, 36.43, 34.82).
 import math
 from collections.abc import Sequence
 
+from sacrebleu.metrics import BLEU
 from sacrebleu.metrics.base import Score
 
 from muse_plugin.evaluation.scores import TITLES, Measure, Statistics
@@ -32,12 +33,8 @@ def compute_sentence_bleu(counts: Sequence[float]) -> float:
     """
     words, expected, *found = counts
     order = len(found) // 2
-    matches, totals = found[:order], found[order:]
-    if matches[0] == 0:
-        return 0.0
-    logarithms = [math.log((match or _SMALL) / max(total, 1)) for match, total in zip(matches, totals, strict=True)]
-    brevity = min(0.0, 1 - expected / words)
-    return 100 * math.exp(brevity + sum(logarithms) / order)
+    matches, totals = found[:order], [max(total, 1) for total in found[order:]]
+    return float(BLEU.compute_bleu(matches, totals, words, expected, "floor", _SMALL).score)
 
 
 class _Mean:

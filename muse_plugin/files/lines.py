@@ -205,14 +205,9 @@ def read_lines(path: Path, flag: str) -> list[str]:
 # ---- both ends -------------------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def open_input(path: Optional[Path]) -> Iterator[BinaryIO]:
-    """A file, or standard input."""
-    if path is None:
-        yield sys.stdin.buffer
-    else:
-        with path.open("rb") as stream:
-            yield stream
+def open_input(path: Optional[Path]) -> contextlib.AbstractContextManager[BinaryIO]:
+    """A file, or standard input, which is not closed."""
+    return contextlib.nullcontext(sys.stdin.buffer) if path is None else path.open("rb")
 
 
 @contextlib.contextmanager
