@@ -211,8 +211,9 @@ class Translator:
             if phrases[position]:
                 phrases[position] = self._fit_phrases(lines[position].number, phrases[position], length)
         for positions in make_batches(lengths, self.max_tokens, self.batch_size):
-            found = self._search([encoded[p] for p in positions], [phrases[p] for p in positions])
-            for position, tokens in zip(positions, found, strict=True):
+            found = self.search([encoded[p] for p in positions], [phrases[p] for p in positions])
+            for position, (best, *_) in zip(positions, found, strict=True):
+                tokens = best["tokens"].cpu()
                 translations[position] = self.pipeline.decode(self.task.target_dictionary.string(tokens))
         return translations
 
@@ -265,8 +266,13 @@ class Translator:
             )  # fmt: skip
         return fitting
 
-    def _search(self, sentences: list[Tensor], phrases: list[list[Tensor]]) -> list[Tensor]:
-        """The best hypothesis of each sentence, as token ids; the phrases of each sentence must occur in it."""
+    def search(self, sentences: list[Tensor], phrases: list[list[Tensor]]) -> list[list[dict[str, Any]]]:
+        """All hypotheses of beam search for each sentence, the best first.
+
+        Args:
+            sentences: token ids of each, with the end-of-sentence mark.
+            phrases: token ids that must occur in a sentence's hypotheses; not read without ``constraints``.
+        """
         constraints = None if self.constraints is None else pack_constraints(phrases)
         lengths = [len(sentence) for sentence in sentences]
         dataset = self.task.build_dataset_for_inference(sentences, lengths, constraints=constraints)
@@ -276,10 +282,8 @@ class Translator:
         hypotheses = self.task.inference_step(
             self.generator, self.models, sample, constraints=sample.get("constraints")
         )
-        best: dict[int, Tensor] = {}
-        for index, beam in zip(sample["id"].tolist(), hypotheses, strict=True):
-            best[index] = beam[0]["tokens"].cpu()
-        return [best[i] for i in range(len(sentences))]
+        found = dict(zip(sample["id"].tolist(), hypotheses, strict=True))
+        return [found[i] for i in range(len(sentences))]
 
 
 def _load_model(

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 import torch
-from fairseq import utils
 from torch import Tensor
 
 from muse_plugin.analysis.attention_sites import CROSS, find_sites
@@ -79,7 +78,7 @@ class Inspector:
             ValueError: if the text is blank or too long.
         """
         tokens = self._encode(text)
-        found = self._search(tokens)[: self.nbest]
+        found = self.translator.search([tokens], [[]])[0][: self.nbest]
         source, target = self.translator.task.source_dictionary, self.translator.task.target_dictionary
         hypotheses = []
         for hypothesis in found:
@@ -108,24 +107,11 @@ class Inspector:
         ids: Tensor = self.translator.task.source_dictionary.encode_line(" ".join(words), add_if_not_exist=False)
         return ids.long()
 
-    def _search(self, tokens: Tensor) -> list[dict[str, Any]]:
-        """All hypotheses of beam search, the best first."""
-        sample = self._make_sample(tokens)
-        if self.translator.use_cuda:
-            sample = utils.move_to_cuda(sample)
-        task = self.translator.task
-        hypotheses: list[dict[str, Any]] = task.inference_step(self.translator.generator, [self._model], sample)[0]
-        return hypotheses
-
-    def _make_sample(self, tokens: Tensor) -> dict[str, Any]:
-        dataset = self.translator.task.build_dataset_for_inference([tokens], [len(tokens)])
-        sample: dict[str, Any] = dataset.collater([dataset[0]])
-        return sample
-
     def _read_attention(self, tokens: Tensor, written: Tensor) -> list[dict[str, Any]]:
         """What decoder layers look at while they write ``written``, shape (T,) with its end-of-sentence mark."""
         dictionary = self.translator.task.target_dictionary
-        inputs = self._make_sample(tokens)["net_input"]
+        dataset = self.translator.task.build_dataset_for_inference([tokens], [len(tokens)])
+        inputs = dataset.collater([dataset[0]])["net_input"]
         inputs["prev_output_tokens"] = torch.cat([written.new_tensor([dictionary.eos()]), written[:-1]])[None]
         observer = MapObserver(self._sites)
         if self._sites:

@@ -71,13 +71,13 @@ def test_a_checkpoint_with_settings_in_the_old_form_translates_the_same(model_fo
 
 def test_every_batch_keeps_its_limits(model_folder, monkeypatch):
     translator = Translator.load(model_folder, cpu=True, batch_size=4, max_tokens=40)
-    search, batches = translator._search, []
+    search, batches = translator.search, []
 
     def remember(batch, phrases):
         batches.append([len(sentence) for sentence in batch])
         return search(batch, phrases)
 
-    monkeypatch.setattr(translator, "_search", remember)
+    monkeypatch.setattr(translator, "search", remember)
     lines = [Line(i + 1, " ".join([GERMAN[0]] * (1 + 7 * i % 4))) for i in range(15)]
     assert len(translator.translate_lines(lines)) == 15
     assert sum(map(len, batches)) == 15
