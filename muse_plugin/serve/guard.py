@@ -40,9 +40,10 @@ class Guard:
 
     def __init__(self, app: ASGIApp, host: str, port: int, more_hosts: Iterable[str] = ()) -> None:
         self._app, self._port, self._more = app, port, {name.lower() for name in more_hosts}
-        self._names = set(LOOPBACK) if is_loopback(host) else {*LOOPBACK, host.lower()}
-        self._is_open = host in ("0.0.0.0", "::")
-        self.url = f"http://{LOOPBACK[0] if is_loopback(host) or self._is_open else host}:{port}/"
+        name = _spell(host)
+        self._names = {*LOOPBACK, name}
+        self._is_open = name in ("0.0.0.0", "[::]")
+        self.url = f"http://{LOOPBACK[0] if self._is_open else name}:{port}/"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request."""
@@ -87,6 +88,15 @@ class Guard:
         return port == str(self._port) and (name in self._names or (self._is_open and is_address(name)))
 
 
+def _spell(host: str) -> str:
+    """A name or an address as browsers write it."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower()
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
 def is_address(name: str) -> bool:
     """Whether a name is an address in numbers, which nobody can point at another machine."""
     try:
@@ -94,11 +104,6 @@ def is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    return host == "localhost" or (is_address(host) and ipaddress.ip_address(host.strip("[]")).is_loopback)
 
 
 class _AsciiJSONResponse(JSONResponse):

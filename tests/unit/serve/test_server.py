@@ -1,5 +1,6 @@
 """The page over real HTTP: what is served, what is refused, and that nobody else gets at it."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -10,9 +11,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from starlette.responses import JSONResponse
 from support.http import TIMEOUT, Running, ask, post
 
 from muse_plugin.serve import bodies, page_routes, run_server
+from muse_plugin.serve.guard import Guard
 from muse_plugin.serve.page_routes import MAX_BODY
 from muse_plugin.serve.run_server import take_port
 
@@ -139,6 +142,32 @@ def test_a_server_on_all_addresses_is_called_by_any_of_them_in_numbers():
         for host in ("192.0.2.7", "[2001:db8::1]"):
             assert ask(server, "GET", "/health", host=[f"{host}:{server.port}"])[0] == 200
         assert ask(server, "GET", "/health", host=[f"evil.example:{server.port}"])[0] == 421
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.2", "127.0.0.2"),
+        ("localhost", "localhost"),
+        ("MT.example", "mt.example"),
+        ("::1", "[::1]"),
+        ("2001:DB8:0::5", "[2001:db8::5]"),
+        ("0.0.0.0", "127.0.0.1"),
+        ("::", "127.0.0.1"),
+    ],
+)
+def test_a_server_is_called_by_the_address_that_it_announces(host, name):
+    guard = Guard(JSONResponse({}), host, 8080)
+    assert guard.url == f"http://{name}:8080/"
+    statuses = []
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    for asked in (f"{name}:8080", "evil.example:8080"):
+        asyncio.run(guard({"type": "http", "headers": [(b"host", asked.encode())]}, None, send))
+    assert statuses[::2] == [200, 421]
 
 
 @pytest.mark.parametrize("name", ["localhost", "LocalHost", "127.0.0.1"])
