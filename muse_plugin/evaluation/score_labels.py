@@ -120,7 +120,7 @@ def read_predictions(path: Path) -> Predictions:
             row = entry[kind], entry["target"], int(entry["length"]), entry.get("probabilities")
             found = found or kind
             fits = kind == found and _fits(kind, row[0], row[1])
-        except (ValueError, KeyError, TypeError, StopIteration, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, StopIteration, RecursionError):
             fits = False
         if not fits:
             raise ValueError(

@@ -174,11 +174,20 @@ def test_tags_are_scored_word_by_word_and_as_entities(tmp_path, capsys):
         ('{"numbers": [true], "target": [1.0], "length": 1}', "numbers"),
         ('{"numbers": [NaN], "target": [1.0], "length": 1}', "NaN"),
         ('{"numbers": [1.0], "target": [Infinity], "length": 1}', "Infinity"),
+        ('{"label": "a", "target": "a", "length": 1e999}', "1e999"),
+        pytest.param(f'{{"numbers": [1{"0" * 400}], "target": [1.0], "length": 1}}', "numbers", id="large"),
+        pytest.param(f'{{"numbers": [1.0], "target": [1{"0" * 400}], "length": 1}}', "numbers", id="large target"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path, capsys, line, shown):
     path = tmp_path / "p.jsonl"
-    path.write_text('{"label": "a", "target": "b", "length": 3}\n' + line + "\n")
+    good = {
+        "tags": '{"tags": ["O"], "target": ["O"], "length": 1}',
+        "numbers": '{"numbers": [1.0], "target": [2.0], "length": 1}',
+        "label": '{"label": "a", "target": "b", "length": 3}',
+    }
+    first = next((text for kind, text in good.items() if f'"{kind}"' in line), good["label"])
+    path.write_text(f"{first}\n{line}\n")
     assert cli.main(["score-labels", str(path)]) == 2
     error = capsys.readouterr().err
     assert "every line must hold a prediction and its target" in error
