@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -429,7 +430,7 @@ def _quote(path: Path) -> str:
         text = str(path.relative_to(os.getcwd()))
     except (ValueError, OSError):
         text = str(path)
-    return f"'{text}'" if re.search(r"[^\w./@%+=:,-]", text) else text
+    return shlex.quote(text)
 
 
 if __name__ == "__main__":

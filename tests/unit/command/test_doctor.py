@@ -1,5 +1,6 @@
 import os
 import runpy
+import shlex
 import sys
 
 import pytest
@@ -159,6 +160,13 @@ UV = "home = /usr\nuv = 0.9.1\n"
 def test_remedies_work_where_there_is_no_pip(tmp_path, monkeypatch, settings, command):
     environment(tmp_path, monkeypatch, **settings)
     assert examine(gensim=MISSING_ONE)["gensim"].fix == command
+
+
+@pytest.mark.parametrize("python", ["/home/o'neil/x/python", "/a b/$c/python"])
+def test_remedies_name_paths_as_a_shell_reads_them(tmp_path, monkeypatch, python):
+    environment(tmp_path, monkeypatch, pip=True)
+    monkeypatch.setattr(doctor.sys, "executable", python)
+    assert shlex.split(examine(gensim=MISSING_ONE)["gensim"].fix) == [python, "-m", "pip", "install", "gensim"]
 
 
 def test_remedies_work_in_conda_environments(tmp_path, monkeypatch):
