@@ -22,7 +22,7 @@ def collect_settings(pairs: Sequence[str], path: Optional[Path]) -> dict[str, An
         ValueError: if it holds no JSON object, or a pair is not of the form ``KEY=VALUE``.
     """
     settings = {} if path is None else _read_object(path)
-    values: dict[str, list[Any]] = {}
+    values: dict[str, dict[str, Any]] = {}  # by the JSON of each value
     for pair in pairs:
         key, separator, text = pair.partition("=")
         if not separator or not key.strip():
@@ -30,9 +30,9 @@ def collect_settings(pairs: Sequence[str], path: Optional[Path]) -> dict[str, An
         value: Any = text
         with contextlib.suppress(ValueError, RecursionError):
             value = _parse(text)
-        if value not in values.setdefault(key.strip(), []):
-            values[key.strip()].append(value)
-    return settings | {key: found[0] if len(found) == 1 else found for key, found in values.items()}
+        values.setdefault(key.strip(), {})[json.dumps(value, sort_keys=True)] = value  # 1 is not true, nor 1.0
+    lists = {key: list(found.values()) for key, found in values.items()}
+    return settings | {key: found[0] if len(found) == 1 else found for key, found in lists.items()}
 
 
 def _parse(text: str) -> Any:

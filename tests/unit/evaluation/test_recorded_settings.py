@@ -28,6 +28,13 @@ def test_repeated_key_keeps_every_value():
     assert collect_settings(["t=3", "t=5", "t=3", "u=1", "u=1"], None) == {"t": [3, 5], "u": 1}
 
 
+def test_values_of_other_types_are_other_values():
+    found = collect_settings(["x=1", "x=true", "x=1.0", "x=1"], None)["x"]
+    assert [(type(value), value) for value in found] == [(int, 1), (bool, True), (float, 1.0)]
+    pairs = ['y={"a": 1, "b": 2}', 'y={"b": 2, "a": 1}']
+    assert collect_settings(pairs, None) == {"y": {"a": 1, "b": 2}}
+
+
 def test_flags_win_over_the_file(tmp_path):
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"seed": 1, "lr": 0.5}))
