@@ -64,7 +64,7 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
     Raises:
         FileNotFoundError: if there is no such file.
         ImportError: if events are to be read and the package tensorboard is missing.
-        ValueError: if nothing is found in it.
+        ValueError: if nothing is found in it, or a number of updates is not finite.
     """
     if not path.exists():
         raise FileNotFoundError(f"--logs must name logs of fairseq-train, but {path} does not exist; check the path.")
@@ -84,21 +84,33 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
 
 def _read_log(path: Path) -> Iterator[tuple[str, int, str, float]]:
     with path.open("rb") as file:
-        for line, _ in iterate_stream(file):
+        for number, (line, _) in enumerate(iterate_stream(file), start=1):
             part, stats = _read_line(line)
             updates = stats.pop("num_updates", None)
             if updates is not None:
-                yield from ((part, int(updates), measure, value) for measure, value in stats.items())
+                count = _to_count(updates, path, number)
+                yield from ((part, count, measure, value) for measure, value in stats.items())
 
 
 def _read_published(path: Path) -> Iterator[tuple[str, int, str, float]]:
     """Columns by their names in the first line that is no comment; lines without updates are passed over."""
     with path.open("rb") as file:
-        lines = [line.split("\t") for line, _ in iterate_stream(file) if not line.startswith("#")]
-    for line in lines[1:]:
-        stats = _to_numbers({name.removeprefix("valid_"): value for name, value in zip(lines[0], line, strict=False)})
+        numbered = enumerate(iterate_stream(file), start=1)
+        lines = [(number, line.split("\t")) for number, (line, _) in numbered if not line.startswith("#")]
+    for number, line in lines[1:]:
+        names = [name.removeprefix("valid_") for name in lines[0][1]]
+        stats = _to_numbers(dict(zip(names, line, strict=False)))
         if "updates" in stats:
-            yield from (("valid", int(stats["updates"]), measure, value) for measure, value in stats.items())
+            count = _to_count(stats["updates"], path, number)
+            yield from (("valid", count, measure, value) for measure, value in stats.items())
+
+
+def _to_count(updates: float, path: Path, line: int) -> int:
+    if not math.isfinite(updates):
+        raise ValueError(
+            f"a number of updates must be finite, but line {line} of {path} has {updates}; correct or remove the line."
+        )
+    return int(updates)
 
 
 def _read_line(line: str) -> tuple[str, dict[str, float]]:
@@ -135,7 +147,7 @@ def _to_numbers(stats: dict[str, Any]) -> dict[str, float]:
     """What is a number, of what a line says."""
     numbers = {}
     for name, value in stats.items():
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             numbers[name] = float(value)
     return numbers
 

@@ -98,6 +98,27 @@ def test_a_resumed_run_has_its_later_numbers(tmp_path):
     assert {row.updates for row in rows if (row.part, row.measure) == ("train_inner", "gradient_norm")} == {2, 4}
 
 
+@pytest.mark.parametrize("updates", ["inf", "nan"])
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("published.tsv", "# of a table\nupdates\tvalid_bleu\n10\t29\n{}\t30\n", 4),
+        ("train.log", "epoch 1 | loss 3 | num_updates 1\nepoch 2 | loss 2 | num_updates {}\n", 2),
+    ],
+)
+def test_updates_that_are_not_finite_are_named_with_their_line(tmp_path, name, text, line, updates):
+    path = tmp_path / name
+    path.write_text(text.format(updates))
+    with pytest.raises(ValueError, match=f"number of updates must be finite, but line {line} of {path} has {updates};"):
+        read_run(path, "run")
+
+
+def test_a_number_that_is_too_large_is_passed_over(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(f'{{"epoch": 1, "loss": 3, "ppl": 1{"0" * 400}, "num_updates": 2}}\n')
+    assert read_run(path, "run") == [TrainingRow("run", "train_inner", 2, "loss_bits", 3.0)]
+
+
 def test_events_of_tensorboard_are_read(tmp_path, monkeypatch):
     for part in ("train_inner", "valid"):
         (tmp_path / "run" / part).mkdir(parents=True)
