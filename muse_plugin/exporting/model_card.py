@@ -1,5 +1,7 @@
 """The model card, ``README.md`` of an exported folder: what the model is, how it was trained, what it scores."""
 
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,7 +79,8 @@ def find_scores(checkpoint: Path) -> dict[str, list[tuple[str, float, str]]]:
     """Scores that ``muse-plugin evaluate --output`` has left next to a checkpoint or as recipes do, one folder above.
 
     Returns:
-        For each file its (score, value, signature); files of another kind are passed over.
+        For each file its (score, value, signature), by the file's name, with its folder where several have that name;
+        files of another kind are passed over.
     """
     own = checkpoint.resolve().parent
     found = {}
@@ -85,8 +88,9 @@ def find_scores(checkpoint: Path) -> dict[str, list[tuple[str, float, str]]]:
         for path in sorted(own.glob(pattern)):
             rows = _read_scores(path)
             if rows:
-                found[path.stem] = rows
-    return found
+                found[Path(os.path.normpath(path)).with_suffix("")] = rows
+    count = Counter(path.name for path in found)
+    return {p.name if count[p.name] == 1 else str(p.relative_to(own.parent)): rows for p, rows in found.items()}
 
 
 def _read_scores(path: Path) -> list[tuple[str, float, str]]:

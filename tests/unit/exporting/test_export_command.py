@@ -73,6 +73,14 @@ def test_scores_beside_the_checkpoint_stand_in_the_card(checkpoint_folder, tmp_p
     shutil.copy(tmp_path / "results" / "test.json", tmp_path / "results.json")  # of a recipe with one test set
     found = find_scores(tmp_path / "model" / "checkpoint_avg.pt")
     assert found == {name: [("sacreBLEU", 36.5774, "nrefs:1|case:lc|tok:13a")] for name in ("test", "results")}
+    (tmp_path / "model" / "results").mkdir()
+    other = {"mean": 30.0, "signature": "nrefs:1"}
+    (tmp_path / "model" / "results" / "test.json").write_text(json.dumps({"scores": {"bleu": other}}))
+    found = find_scores(tmp_path / "model" / "checkpoint_avg.pt")
+    assert [(name, rows[0][1]) for name, rows in found.items()] == [
+        ("model/results/test", 30.0), ("results/test", 36.5774), ("results", 36.5774)
+    ]  # fmt: skip
+    shutil.rmtree(tmp_path / "model" / "results")
     shutil.copytree(checkpoint_folder, tmp_path / "model", dirs_exist_ok=True)
     assert export(tmp_path / "model", tmp_path / "folder") == 0
     # One backslash before a bar, also in code: GitHub takes it away there.
