@@ -92,7 +92,9 @@ async def read_json(request: Request, most_bytes: int) -> Any:
     Raises:
         RequestError: if it is no JSON, or as for ``read_body``.
     """
-    return _parse_json(await _read_of_kind(request, most_bytes, (JSON,)))
+    body = await read_body(request, most_bytes)
+    _check_kind(request, JSON)
+    return _parse_json(body)
 
 
 async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
@@ -102,9 +104,10 @@ async def read_fields(request: Request, most_bytes: int) -> dict[str, Any]:
         RequestError: if it is neither, no object, or as for ``read_body``.
     """
     pairs = list(request.query_params.multi_items())
-    if "Content-Type" not in request.headers and request.headers.get("Content-Length", "0") == "0":
+    body = await read_body(request, most_bytes)
+    if not body and "Content-Type" not in request.headers:
         return _collect(pairs)
-    body = await _read_of_kind(request, most_bytes, (JSON, FORM))
+    _check_kind(request, JSON, FORM)
     if _kind_of(request) == JSON:
         value = _parse_json(body)
         if not isinstance(value, dict):
@@ -126,14 +129,12 @@ def _kind_of(request: Request) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-async def _read_of_kind(request: Request, most_bytes: int, kinds: Sequence[str]) -> bytes:
-    body = await read_body(request, most_bytes)
+def _check_kind(request: Request, *kinds: str) -> None:
     if _kind_of(request) not in kinds:
         raise RequestError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"a request must be sent as {' or '.join(kinds)}, but got {_kind_of(request)[:100] or 'no type'}.",
         )
-    return body
 
 
 def _parse_json(body: bytes) -> Any:

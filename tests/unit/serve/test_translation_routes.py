@@ -107,6 +107,21 @@ def test_a_long_text_is_streamed_by_sentence():
 # Limits
 
 
+def test_a_body_in_chunks_needs_a_type(server):
+    text = json.dumps({"q": "a", "source": "de", "target": "en"})
+    body = f"{len(text):x}\r\n{text}\r\n0\r\n\r\n".encode()
+    chunks = ("Transfer-Encoding", "chunked")
+    status, _, content = ask(server, "POST", "/translate", body, [chunks])
+    assert (status, json.loads(content)["error"]) == (
+        415,
+        "a request must be sent as application/json or application/x-www-form-urlencoded, but got no type.",
+    )
+    status, _, content = ask(server, "POST", "/translate", body, [chunks, ("Content-Type", "application/json")])
+    assert (status, json.loads(content)) == (200, {"translatedText": "<a>"})
+    status, _, content = ask(server, "POST", "/translate?q=a&source=de&target=en", b"0\r\n\r\n", [chunks])
+    assert (status, json.loads(content)) == (200, {"translatedText": "<a>"})
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "sentence"),
     [
