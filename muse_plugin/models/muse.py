@@ -1,8 +1,8 @@
 """MUSE and MUSE-simple: fairseq's Transformer with every layer replaced by the parallel layer.
 
 Source: Zhao et al. 2019, "MUSE: Parallel Multi-Scale Attention for Sequence to Sequence Learning", arXiv:1911.09483.
-The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py``; MUSE-simple, the plain
-Transformer and named sizes are in ``presets.py``.
+The layer itself is ``modules/parallel_layer.py``; flags are in ``muse_config.py``, their checks in ``muse_faults.py``;
+MUSE-simple, the plain Transformer and named sizes are in ``presets.py``.
 """
 
 from contextlib import nullcontext
@@ -26,13 +26,12 @@ from muse_plugin.models.muse_config import (
     FAIRSEQ,
     FFN_PROJECTIONS,
     MuseConfig,
-    check_config,
-    check_supervision,
     explicit_pruning,
     flat_flags,
     pruned_flags,
     transformer_config,
 )
+from muse_plugin.models.muse_faults import check_config, check_supervision
 from muse_plugin.models.registration import register
 from muse_plugin.models.static_decoding import StaticSearch, StaticSteps
 from muse_plugin.modules.attention import make_padding

@@ -1,11 +1,10 @@
-"""Flags of MUSE and MUSE-simple, and their checks. Named sizes are in ``presets.py``.
+"""Flags of MUSE and MUSE-simple. Checks are in ``muse_faults.py``, named sizes in ``presets.py``.
 
 Flat on purpose: fairseq's hydra front end cannot take nested model configs from the command line. ``layer_plans`` and
 ``transformer_config`` turn the flags into what the layers and fairseq's base classes want.
 """
 
 import ast
-import math
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -20,9 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from muse_plugin.contracts.flag import (
     config_of_side,
     fault_of,
-    find_wrong_values,
     flag,
-    flag_name,
     naming,
     nonnegative,
     rate,
@@ -33,21 +30,16 @@ from muse_plugin.models.attention_bias_flags import (
     EncoderAttentionBiasFlags,
     plan_biases,
     pruned_bias_flags,
-    warn_of_idle_bias_flags,
 )
 from muse_plugin.models.encoder_layers import (
-    BRANCH_FLAGS,
     ENCODER_LAYERS,
     PARALLEL,
-    encoder_layer_faults,
     find_layer_type,
 )
 from muse_plugin.models.layer_builder import LayerPlan, branch_names
 from muse_plugin.models.layer_numbers import parse_layer_numbers
-from muse_plugin.models.sentence_config import find_without_effect
 from muse_plugin.modules.gated_conv import check_kernel_sizes
 from muse_plugin.ops.dynamic_conv import BACKENDS
-from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
 from muse_plugin_command.flags.translate import INFERENCE_BACKENDS
 
 FAIRSEQ = "fairseq"
@@ -55,7 +47,7 @@ DECODER_LAYERS = (PARALLEL, FAIRSEQ)
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 # By the value of --encoder-ffn-projection: the slice that the feed-forward branch reads; None for its own.
 FFN_PROJECTIONS = {"own": None, "shared": "value", "conv": "conv_value"}
-_KERNEL_BRANCHES = {"conv", "long_short_range"}
+KERNEL_BRANCHES = {"conv", "long_short_range"}
 
 _BRANCHES_HELP = (
     "parallel branches of a layer, comma-separated, out of {}; without conv it is MUSE-simple. Branches after a slash "
@@ -86,7 +78,7 @@ _FFN_PROJECTION_HELP = (
     "convolution with a separate projection reads, while self-attention keeps its values (Table 7)"
 )
 
-_EMBEDDING_WIDTH = "a translation model embeds words in the width of its layers"
+EMBEDDING_WIDTH = "a translation model embeds words in the width of its layers"
 
 
 def _layer_flags(side: str, branches: str) -> type:
@@ -103,7 +95,7 @@ def _layer_flags(side: str, branches: str) -> type:
     if side == "decoder":
         before_softmax = "width before the softmax (default: --decoder-embed-dim)"
         flags += [
-            ("input_dim", Optional[int], flag(None, f"refused unless --decoder-embed-dim: {_EMBEDDING_WIDTH}")),
+            ("input_dim", Optional[int], flag(None, f"refused unless --decoder-embed-dim: {EMBEDDING_WIDTH}")),
             ("output_dim", Optional[int], size(None, before_softmax)),
         ]
     flags += [
@@ -162,12 +154,12 @@ CONV_BACKEND_HELP = (
     "a GPU); on a CPU taps or band. In evaluation, auto takes the place of one that cannot run there; for a trained "
     "model: --model-overrides \"{'model': {'conv_backend': 'triton'}}\""
 )
-_MERGED_EMBEDDINGS = (
+MERGED_EMBEDDINGS = (
     "fairseq merges the dictionaries when the data are binarised already, so that target words would get vectors of "
     "other words"
 )
-_ADAPTIVE_INPUTS = "it ties an adaptive softmax to adaptive inputs, which a translation model does not have"
-_QUANT_NOISE = "the matrices of all branches of a layer are slices of one parameter, which has no blocks to quantise"
+ADAPTIVE_INPUTS = "it ties an adaptive softmax to adaptive inputs, which a translation model does not have"
+QUANT_NOISE = "the matrices of all branches of a layer are slices of one parameter, which has no blocks to quantise"
 
 
 @dataclass
@@ -218,7 +210,7 @@ class MuseConfig(
     share_all_embeddings: bool = flag(
         False, "share encoder, decoder and output embeddings (needs a joined dictionary: --joined-dictionary)"
     )
-    merge_src_tgt_embed: bool = flag(False, f"refused: {_MERGED_EMBEDDINGS}")
+    merge_src_tgt_embed: bool = flag(False, f"refused: {MERGED_EMBEDDINGS}")
     no_token_positional_embeddings: bool = flag(False, "no positions at all")
     no_decoder_final_norm: bool = flag(
         False, "with --decoder-normalize-before: no layer norm between the last layer and the output layer"
@@ -231,8 +223,8 @@ class MuseConfig(
     alignment_heads: Optional[int] = flag(
         None, "heads of --alignment-layer that are averaged for this, from the first (default: all)"
     )
-    quant_noise_pq: float = flag(0.0, f"refused unless 0: {_QUANT_NOISE}")
-    quant_noise_scalar: float = flag(0.0, f"refused unless 0: {_QUANT_NOISE}")
+    quant_noise_pq: float = flag(0.0, f"refused unless 0: {QUANT_NOISE}")
+    quant_noise_scalar: float = flag(0.0, f"refused unless 0: {QUANT_NOISE}")
     layernorm_embedding: bool = flag(False, "layer norm on the embedded input")
     no_scale_embedding: bool = flag(False, "do not multiply embeddings by the square root of the width")
     adaptive_softmax_cutoff: Optional[str] = flag(
@@ -240,8 +232,8 @@ class MuseConfig(
     )
     adaptive_softmax_dropout: float = rate(0.0, "dropout of the adaptive softmax's tail projections")
     adaptive_softmax_factor: float = flag(4, "shrink factor of the adaptive softmax's tail projections")
-    tie_adaptive_weights: bool = flag(False, f"refused: {_ADAPTIVE_INPUTS}")
-    tie_adaptive_proj: bool = flag(False, f"refused: {_ADAPTIVE_INPUTS}")
+    tie_adaptive_weights: bool = flag(False, f"refused: {ADAPTIVE_INPUTS}")
+    tie_adaptive_proj: bool = flag(False, f"refused: {ADAPTIVE_INPUTS}")
     checkpoint_activations: bool = flag(False, "recompute activations in the backward pass to save memory")
     offload_activations: bool = flag(False, "keep checkpointed activations in CPU memory")
     compile_layers: bool = flag(
@@ -322,10 +314,10 @@ def layer_plans(cfg: Any, side: str, place: Optional[str] = None) -> list[LayerP
     """
     stages = read_stages(cfg, side, place)
     sizes: list[tuple[int, ...]] = [()] * getattr(cfg, f"{side}_layers")
-    if _KERNEL_BRANCHES & {name for stage in stages for name in stage}:
+    if KERNEL_BRANCHES & {name for stage in stages for name in stage}:
         sizes = read_kernel_sizes(cfg, side)
     plans = [LayerPlan(stages, *rest) for rest in zip(sizes, plan_biases(cfg, side), strict=True)]
-    return [plans[number] for number in _layers_to_keep(cfg, side)]
+    return [plans[number] for number in find_layers_to_keep(cfg, side)]
 
 
 def read_stages(cfg: Any, side: str, place: Optional[str] = None) -> list[list[str]]:
@@ -344,7 +336,8 @@ def read_kernel_sizes(cfg: Any, side: str) -> list[tuple[int, ...]]:
     return parse_kernel_sizes(text, layers, f"--{side}-kernel-sizes", causal=side == "decoder")
 
 
-def _layers_to_keep(cfg: Any, side: str) -> list[int]:
+def find_layers_to_keep(cfg: Any, side: str) -> list[int]:
+    """The numbers of the layers of ``side`` that pruning leaves, see ``parse_layer_numbers``."""
     text = getattr(cfg, f"{side}_layers_to_keep", None)  # sentence models have no such flag
     return parse_layer_numbers(text, getattr(cfg, f"{side}_layers"), f"--{side}-layers-to-keep")
 
@@ -358,249 +351,28 @@ def pruned_flags(cfg: Any) -> dict[str, Any]:
         flags[f"{side}_layers_to_keep"] = None
         if any(plan.kernel_sizes for plan in plans):
             flags[f"{side}_kernel_sizes"] = str([list(plan.kernel_sizes) for plan in plans])
-        flags.update(pruned_bias_flags(cfg, side, _layers_to_keep(cfg, side)))
-    flags["alignment_layer"] = _find_alignment_layer(cfg)
+        flags.update(pruned_bias_flags(cfg, side, find_layers_to_keep(cfg, side)))
+    flags["alignment_layer"] = find_alignment_layer(cfg)
     return flags
 
 
 def explicit_pruning(cfg: Any) -> dict[str, str]:
     """``--encoder/decoder-layers-to-keep`` with every layer of a side that keeps all: fairseq would drop them."""
     sides = ("encoder", "decoder")
-    return {f"{side}_layers_to_keep": ",".join(map(str, _layers_to_keep(cfg, side))) for side in sides}
+    return {f"{side}_layers_to_keep": ",".join(map(str, find_layers_to_keep(cfg, side))) for side in sides}
 
 
-def check_config(
-    cfg: Any, source_dictionary: Any = None, target_dictionary: Any = None, config_class: type = MuseConfig
-) -> None:
-    """Finds everything wrong with the flags and reports it together.
-
-    Args:
-        cfg: flags by their flat names.
-        source_dictionary: for ``--share-all-embeddings``.
-        target_dictionary: for ``--share-all-embeddings``.
-        config_class: the model's, whose defaults its flags have.
-
-    Raises:
-        ValueError: with one sentence per fault.
-    """
-    faults = find_wrong_values(cfg, MuseConfig) + _side_faults(cfg, "encoder") + _side_faults(cfg, "decoder")
-    faults += encoder_layer_faults(cfg, config_class) + _fairseq_decoder_faults(cfg, config_class)
-    if cfg.compile_layers and cfg.offload_activations:
-        faults.append(
-            "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "
-            "drop one of them."
-        )
-    if cfg.share_all_embeddings and source_dictionary != target_dictionary:
-        faults.append(
-            "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "
-            f"{len(source_dictionary)} and a different target dictionary of {len(target_dictionary)} symbols; "
-            "preprocess with --joined-dictionary or drop the flag."
-        )
-    if cfg.share_all_embeddings and cfg.encoder_embed_dim != cfg.decoder_embed_dim:
-        faults.append(
-            "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, "
-            f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or drop the flag."
-        )
-    faults += _output_faults(cfg, target_dictionary)
-    if not faults:
-        faults += find_backend_faults(cfg, {"encoder": "encoder", "decoder": "decoder"})
-    if cfg.compile_layers and str(cfg.conv_backend) == "fairseq_cuda":
-        faults.append(
-            "--compile-layers cannot compile fairseq's kernels, but got --conv-backend fairseq_cuda; drop one of them."
-        )
-    faults += _refused_flags(cfg) + fault_of(_find_alignment_layer, cfg)
-    heads = cfg.alignment_heads
-    if heads is not None and not 1 <= heads <= cfg.decoder_attention_heads:
-        faults.append(
-            f"--alignment-heads must lie between 1 and the {cfg.decoder_attention_heads} heads of "
-            f"--decoder-attention-heads, but got {heads}; change one of them."
-        )
-    if faults:
-        raise ValueError("\n".join(faults))
-    for side in ("encoder", "decoder"):
-        if find_layer_type(cfg, side) == PARALLEL:
-            warn_of_idle_bias_flags(cfg, config_class, side)
-
-
-def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
-    if find_layer_type(cfg, "decoder") != FAIRSEQ:
-        return []
-    names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
-    names += ["static_decoding", "inference_backend", "alignment_layer", "alignment_heads"]
-    return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
-
-
-def _output_faults(cfg: Any, target_dictionary: Any) -> list[str]:
-    """What is wrong with the layer before the softmax, or with an adaptive one."""
-    if cfg.adaptive_softmax_cutoff is None:
-        is_shared = cfg.share_all_embeddings or cfg.share_decoder_input_output_embed
-        if is_shared and cfg.decoder_output_dim not in (None, cfg.decoder_embed_dim):
-            return [
-                "--decoder-output-dim must equal --decoder-embed-dim where the output layer shares the embeddings, but "
-                f"got {cfg.decoder_output_dim} and {cfg.decoder_embed_dim}; drop it, or do not share them."
-            ]
-        return []
-    try:
-        with naming("--adaptive-softmax-cutoff"):
-            cutoff = utils.eval_str_list(cfg.adaptive_softmax_cutoff, type=int)
-    except ValueError as error:
-        return [str(error)]
-    except TypeError:  # no numbers
-        cutoff = []
-    faults, most = [], math.inf if target_dictionary is None else len(target_dictionary)
-    if not cutoff or sorted({0, *cutoff}) != [0, *cutoff] or cutoff[-1] > most:
-        faults.append(
-            f"--adaptive-softmax-cutoff must list rising numbers of words, at most the {most} of the target "
-            f"dictionary, e.g. 2000,8000, but got {cfg.adaptive_softmax_cutoff!r}."
-        )
-    if not 0 < cfg.adaptive_softmax_factor < math.inf:
-        faults.append(
-            f"--adaptive-softmax-factor must be a number above 0, but got {cfg.adaptive_softmax_factor}; 4 is usual."
-        )
-    return faults
-
-
-def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
-    """What ``--conv-backend`` cannot do with the convolutions of a model.
-
-    Args:
-        cfg: flags by their flat names, whose branches and kernel sizes can be read.
-        places: for each side with layers, where its branches are, see ``branch_names``.
-    """
-    backend = str(cfg.conv_backend)
-    if backend == "auto":
-        return []
-    faults, has_kernels = [], False
-    for side, place in places.items():
-        branches = {name for stage in read_stages(cfg, side, place) for name in stage}
-        if "long_short_range" in branches:
-            is_dynamic = True
-        else:
-            is_dynamic = "conv" in branches and str(getattr(cfg, f"{side}_conv_type", "dynamic")) in CONV_TYPES[:2]
-        if not is_dynamic:
-            continue
-        has_kernels = True
-        layers = read_kernel_sizes(cfg, side)
-        used = {size for sizes in layers for size in (sizes if getattr(cfg, "no_conv_gate", False) else [max(sizes)])}
-        if backend == "fairseq_cuda" and not used <= {*FAIRSEQ_SIZES}:
-            faults.append(
-                f"--conv-backend fairseq_cuda has kernels of {', '.join(map(str, FAIRSEQ_SIZES))} tokens, but got "
-                f"--{side}-kernel-sizes {getattr(cfg, f'{side}_kernel_sizes')}; change one of them."
-            )
-    if not has_kernels:
-        faults.append(
-            f"--conv-backend is for dynamic and lightweight convolutions, but got {backend} for a model without one; "
-            "drop the flag."
-        )
-    return faults
-
-
-def _refused_flags(cfg: Any) -> list[str]:
-    """Flags of fairseq's Transformer that these layers cannot follow."""
-    faults = []
-    if cfg.merge_src_tgt_embed:
-        faults.append(
-            f"--merge-src-tgt-embed is refused, since {_MERGED_EMBEDDINGS}; preprocess with --joined-dictionary and "
-            "use --share-all-embeddings."
-        )
-    for name in ("tie_adaptive_weights", "tie_adaptive_proj"):
-        if getattr(cfg, name):
-            faults.append(f"{flag_name(name)} is refused, since {_ADAPTIVE_INPUTS}; drop it.")
-    if cfg.decoder_input_dim not in (None, cfg.decoder_embed_dim):
-        faults.append(
-            f"--decoder-input-dim is refused, since {_EMBEDDING_WIDTH}, but got {cfg.decoder_input_dim} for a "
-            f"--decoder-embed-dim of {cfg.decoder_embed_dim}; drop it."
-        )
-    for name in ("quant_noise_pq", "quant_noise_scalar"):
-        if getattr(cfg, name):
-            faults.append(
-                f"{flag_name(name)} is refused, since {_QUANT_NOISE}, but got {getattr(cfg, name)}; drop it, or "
-                "generate with 8-bit weights by --int8-inference."
-            )
-    return faults
-
-
-def _find_alignment_layer(cfg: Any) -> Optional[int]:
+def find_alignment_layer(cfg: Any) -> Optional[int]:
     """The number of ``--alignment-layer`` among the layers that pruning leaves; None for the last."""
-    if cfg.alignment_layer is None or fault_of(_layers_to_keep, cfg, "decoder"):
+    if cfg.alignment_layer is None or fault_of(find_layers_to_keep, cfg, "decoder"):
         return None
-    kept = _layers_to_keep(cfg, "decoder")
+    kept = find_layers_to_keep(cfg, "decoder")
     if cfg.alignment_layer not in kept:
         raise ValueError(
             f"--alignment-layer must be one of the decoder's layers {', '.join(map(str, kept))}, but got "
             f"{cfg.alignment_layer}; change it, or leave it out for the last."
         )
     return kept.index(cfg.alignment_layer)
-
-
-def check_supervision(cfg: Any) -> None:
-    """Checks that there is always a cross-attention that a loss can compare with word alignments.
-
-    Args:
-        cfg: flags by their flat names, already checked by ``check_config``.
-
-    Raises:
-        ValueError: if there is none in a layer, or if layers are left out at random.
-    """
-    is_parallel = find_layer_type(cfg, "decoder") == PARALLEL  # fairseq's layer always has one
-    if is_parallel and "cross_attention" not in [name for stage in read_stages(cfg, "decoder") for name in stage]:
-        raise ValueError(
-            "--load-alignments supervises cross-attention, but got --decoder-branches "
-            f"{cfg.decoder_branches} without it; add cross_attention or drop the flag."
-        )
-    if cfg.decoder_layerdrop > 0:
-        raise ValueError(
-            "--load-alignments supervises one layer in every update, but got --decoder-layerdrop "
-            f"{cfg.decoder_layerdrop}, which leaves layers out; drop one of them."
-        )
-
-
-def _side_faults(cfg: Any, side: str) -> list[str]:
-    if min(getattr(cfg, f"{side}_layers"), getattr(cfg, f"{side}_embed_dim")) < 1:
-        return []  # out of range, which is said already
-    faults = fault_of(read_stages, cfg, side)
-    stages = [] if faults else read_stages(cfg, side)
-    chosen = [name for stage in stages for name in stage]
-    splits = "long_short_range" in chosen
-    # Kernel sizes do not matter without a convolution; where the branches cannot be read, they are checked too.
-    if not chosen or _KERNEL_BRANCHES & {*chosen}:
-        faults += fault_of(read_kernel_sizes, cfg, side)
-    faults += fault_of(_layers_to_keep, cfg, side) + fault_of(plan_biases, cfg, side)
-    width, flag = getattr(cfg, f"{side}_embed_dim"), f"--{side}-embed-dim"
-    if splits:
-        width, flag = width / 2, f"half of {flag} (the branch long_short_range splits it)"
-    is_parallel = find_layer_type(cfg, side) == PARALLEL
-    for kind in ("attention", "conv") if is_parallel or side == "decoder" else ():
-        heads = getattr(cfg, f"{side}_{kind}_heads")
-        if heads is not None and (heads < 1 or width % heads != 0):
-            faults.append(
-                f"{flag} must be divisible by --{side}-{kind}-heads, but got {width:g} and {heads}; change one of them."
-            )
-    if (
-        getattr(cfg, f"{side}_attention_bias").strip() != "none"
-        and chosen
-        and not {"self_attention", "long_short_range"} & set(chosen)
-    ):
-        faults.append(
-            f"--{side}-attention-bias limits self-attention, but got --{side}-branches {','.join(chosen)} without it; "
-            "add self_attention or drop the flag."
-        )
-    if str(getattr(cfg, f"{side}_ffn_projection")) == "conv" and (
-        str(getattr(cfg, f"{side}_conv_projection")) != "separate"
-        or any("ffn" in stage and "conv" not in stage for stage in stages)
-    ):
-        faults.append(
-            f"--{side}-ffn-projection conv reads the separate projection of a convolution of the same stage, but got "
-            f"--{side}-conv-projection {getattr(cfg, f'{side}_conv_projection')} and --{side}-branches "
-            f"{getattr(cfg, f'{side}_branches')}; add --{side}-conv-projection separate and the branch conv, or use "
-            "shared."
-        )
-    if splits and (getattr(cfg, f"{side}_conv_type") != "dynamic" or "conv" in chosen):
-        faults.append(
-            f"the branch long_short_range has a dynamic convolution of its own, but got --{side}-conv-type "
-            f"{getattr(cfg, f'{side}_conv_type')} and --{side}-branches {','.join(chosen)}; drop one of them."
-        )
-    return faults
 
 
 def flat_flags(cfg: Any, dataclass_type: type = MuseConfig) -> Namespace:
@@ -628,5 +400,5 @@ def transformer_config(flat: Namespace) -> TransformerConfig:
     values.update({name: value for name, value in vars(flat).items() if value is not None or name not in values})
     for side in ("encoder", "decoder"):
         values[f"{side}_plans"] = layer_plans(flat, side)
-    values["alignment_layer"] = _find_alignment_layer(flat)
+    values["alignment_layer"] = find_alignment_layer(flat)
     return TransformerConfig.from_namespace(Namespace(**values))

@@ -12,13 +12,8 @@ from torch import Tensor, nn
 from muse_plugin.contracts.flag import fault_of, flag, naming, rate, size, with_defaults
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults
 from muse_plugin.models.layer_builder import BranchOptions, branch_names, build_layer
-from muse_plugin.models.muse_config import (
-    CONV_BACKEND_HELP,
-    find_backend_faults,
-    layer_plans,
-    read_kernel_sizes,
-    read_stages,
-)
+from muse_plugin.models.muse_config import CONV_BACKEND_HELP, layer_plans, read_kernel_sizes, read_stages
+from muse_plugin.models.muse_faults import find_backend_faults
 from muse_plugin.models.registration import register
 from muse_plugin.models.sentence_config import SentenceModelConfig, find_undivided_heads
 from muse_plugin.models.sentence_model import SentenceModel

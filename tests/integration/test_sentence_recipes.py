@@ -142,7 +142,7 @@ def test_snli_reads_the_small_pieces(tmp_path):
     raw = link(tmp_path / "raw", "snli-counterfactual/original/train.tsv", "snli/dev.txt.gz", "snli/test.txt.gz")
     run_trials("snli", raw, tmp_path / "work", ("prepare",), DATASET="snli-small")
     lines = (tmp_path / "work" / "snli-small" / "data" / "text" / "train.tsv").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 199  # of 200 lines with a header
+    assert len(lines) == 200
     label, premise, hypothesis = lines[0].split("\t")
     assert label == "neutral"
     assert premise == "a man is riding a red motorcycle with a small child sitting in front of him"
