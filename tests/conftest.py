@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import os
 import random
+import signal
 from pathlib import Path
 
 import numpy
@@ -13,6 +14,9 @@ import torch
 # The matrices here are tiny: more threads only wait for each other. Processes that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+# A shell ignores Ctrl-C for what it starts in the background, and processes that tests start inherit that as well.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Without a GPU, Triton's kernels run in its interpreter; Triton asks for this when it is first imported.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
