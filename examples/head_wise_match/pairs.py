@@ -13,8 +13,7 @@ from pair_forms import (
     Form,
     Pair,
     main,
-    name_label,
-    read_numbered,
+    read_columns,
     read_sick,
     read_table,
     split_cells,
@@ -36,15 +35,14 @@ def read_qnli(file: BinaryIO) -> Iterator[Pair]:
 
 def read_qqp(file: BinaryIO) -> Iterator[Pair]:
     """GLUE's columns of QQP."""
-    for pair in read_table(file, "is_duplicate", "question1", "question2"):
-        yield pair._replace(label=name_label(pair.label, QQP_LABELS))
+    return read_table(file, "is_duplicate", "question1", "question2")
 
 
 def read_mrpc(file: BinaryIO) -> Iterator[Pair]:
     """0 or 1, two numbers, sentence 1, sentence 2."""
     for number, line in split_lines(file):
         cells = split_cells(line, number, 5)
-        yield Pair(f"line {number}", name_label(cells[0], MRPC_LABELS), cells[3], cells[4])
+        yield Pair(f"line {number}", cells[0], cells[3], cells[4])
 
 
 def read_squad(file: BinaryIO, held_out: bool) -> Iterator[Pair]:
@@ -90,6 +88,7 @@ def _read_article(article: Any, number: int) -> Iterator[Pair]:
         raise ValueError(f"{place}: must be as SQuAD 2.0 has it, but is not ({error!r:.80}).") from error
 
 
+NUMBERS = ("0", "1")
 MRPC_LABELS = ("no_paraphrase", "paraphrase")
 QQP_LABELS = ("not_duplicate", "duplicate")
 WIKIQA_LABELS = ("wrong", "right")
@@ -99,10 +98,10 @@ QNLI_LABELS = ("entailment", "not_entailment")
 FORMS: dict[str, Form] = {
     "nli": Form(ENTAILMENT, read_nli),
     "sick": Form(ENTAILMENT, read_sick),
-    "mrpc": Form(MRPC_LABELS, read_mrpc),
-    "qqp": Form(QQP_LABELS, read_qqp),
-    "qqp-numbered": Form(QQP_LABELS, lambda file: read_numbered(file, QQP_LABELS)),
-    "wikiqa": Form(WIKIQA_LABELS, lambda file: read_numbered(file, WIKIQA_LABELS)),
+    "mrpc": Form(MRPC_LABELS, read_mrpc, written=NUMBERS),
+    "qqp": Form(QQP_LABELS, read_qqp, written=NUMBERS),
+    "qqp-numbered": Form(QQP_LABELS, read_columns, written=NUMBERS),
+    "wikiqa": Form(WIKIQA_LABELS, read_columns, written=NUMBERS),
     "qnli": Form(QNLI_LABELS, read_qnli),
     "squad": Form(SQUAD_LABELS, read_whole_squad),
     "squad-train": Form(SQUAD_LABELS, lambda file: read_squad(file, held_out=False)),

@@ -24,7 +24,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 
 recipe=quickstart
-# For check_settings, exists and step.
+# For check_settings, exists, choose_threads and step.
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'SKIP_SETUP=0|1' \
@@ -72,13 +72,7 @@ if exists "$run_dir"/.*.done && [[ -f "$run_dir/settings.txt" && "$(<"$run_dir/s
 fi
 printf '%s\n' "$wanted" >"$run_dir/settings.txt"
 
-if [[ -z "${OMP_NUM_THREADS:-}" ]]; then
-  # Matrices of this size gain nothing from more than a few threads.
-  OMP_NUM_THREADS=$(count_cores 4)
-  export OMP_NUM_THREADS
-fi
-# Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
-export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
+choose_threads 4 # matrices of this size gain nothing from more
 device=(--cpu)
 if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(); fi
 

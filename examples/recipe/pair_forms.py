@@ -29,11 +29,13 @@ class Form(NamedTuple):
         labels: all that a pair may have.
         read: a file to pairs.
         words: makes a text of the output of one of the source; by default it stays.
+        written: the labels as the source has them, in the same order; by default as in ``labels``.
     """
 
     labels: Sequence[str]
     read: Callable[[BinaryIO], Iterator[Pair]]
     words: Callable[[str], str] = str
+    written: Sequence[str] = ()
 
 
 def split_lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -60,11 +62,6 @@ def split_cells(line: str, number: int, least: int) -> list[str]:
     return cells
 
 
-def name_label(cell: str, names: Sequence[str]) -> str:
-    """The name of a label that is written as a number from 0 on; anything else stays, and is refused later."""
-    return dict(zip(map(str, range(len(names))), names, strict=True)).get(cell, cell)
-
-
 def read_table(file: BinaryIO, label: str, first: str, second: str) -> Iterator[Pair]:
     """Columns by their names in the first line, without quoting."""
     names: list[str] = []
@@ -87,11 +84,11 @@ def read_sick(file: BinaryIO) -> Iterator[Pair]:
         yield Pair(f"line {number}", cells[4].lower(), cells[1], cells[2])
 
 
-def read_numbered(file: BinaryIO, names: Sequence[str]) -> Iterator[Pair]:
-    """First text, second text, number of the label."""
+def read_columns(file: BinaryIO) -> Iterator[Pair]:
+    """First text, second text, label."""
     for number, line in split_lines(file):
-        cells = split_cells(line, number, 3)
-        yield Pair(f"line {number}", name_label(cells[2], names), cells[0], cells[1])
+        first, second, label, *_ = split_cells(line, number, 3)
+        yield Pair(f"line {number}", label, first, second)
 
 
 def read_pairs(form: Form, file: BinaryIO) -> Iterator[tuple[str, str, str]]:
@@ -100,11 +97,15 @@ def read_pairs(form: Form, file: BinaryIO) -> Iterator[tuple[str, str, str]]:
     Raises:
         ValueError: if a label is neither known nor ``-``; the sentence says where.
     """
+    names = {NO_LABEL: NO_LABEL, **dict(zip(form.written or form.labels, form.labels, strict=True))}
     for place, label, *texts in form.read(file):
-        if label not in form.labels and label != NO_LABEL:
-            raise ValueError(f"{place}: the label must be one of {', '.join(form.labels)}, but is {label[:40]!r}.")
+        if label not in names:
+            written = f" The source writes {', '.join(form.written)}." * bool(form.written)
+            raise ValueError(
+                f"{place}: the label must be one of {', '.join(form.labels)}, but is {label[:40]!r}.{written}"
+            )
         first, second = (" ".join(form.words(text).split()) for text in texts)
-        yield label, first, second
+        yield names[label], first, second
 
 
 def main(forms: Mapping[str, Form]) -> int:

@@ -71,6 +71,13 @@ check_settings() { # check_settings NAME=KIND...: refuses what the environment s
   [[ -z "$faults" ]] || fail "${faults#; }."
 }
 
+choose_threads() { # choose_threads MOST: of a process on the CPU, unless the environment says how many
+  # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
+  export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
+  if [[ -z "${OMP_NUM_THREADS:-}" ]]; then OMP_NUM_THREADS=$(count_cores "$1"); fi
+  export OMP_NUM_THREADS
+}
+
 start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folders and defaults; the models and settings of this recipe
   local known=${2-muse muse_simple transformer} # empty: no model is trained, and MODEL means nothing
   recipe=$1
@@ -99,12 +106,7 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   . "$root/scripts/environment.sh"
   set_up_repository
   export PYTHONUNBUFFERED=1
-  # Threads that spin while they wait slow each other down when anything else runs on the machine; the default is 300000.
-  export GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
-  if [[ -z "${OMP_NUM_THREADS:-}" ]]; then
-    OMP_NUM_THREADS=$(count_cores 8)
-    export OMP_NUM_THREADS
-  fi
+  choose_threads 8
   user_dir=$root/muse_plugin
   trial=${TRIAL:-0}
   # shellcheck disable=SC2034 # for common.sh

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
-from pair_forms import ENTAILMENT, Form, Pair, main, read_numbered, read_sick, read_table, split_cells, split_lines
+from pair_forms import ENTAILMENT, Form, Pair, main, read_columns, read_sick, read_table, split_cells, split_lines
 
 
 @cache
@@ -50,31 +50,14 @@ def read_revised(file: BinaryIO) -> Iterator[Pair]:
         yield Pair(f"line {number}", label, first, second)
 
 
-def read_scitail(file: BinaryIO) -> Iterator[Pair]:
-    """Premise, hypothesis, label, which is "entails" or "neutral"."""
-    for number, line in split_lines(file):
-        first, second, label, *_ = split_cells(line, number, 3)
-        yield Pair(f"line {number}", "entailment" if label == "entails" else label, first, second)
-
-
-def read_three(file: BinaryIO) -> Iterator[Pair]:
-    """Premise, hypothesis, number of one of three labels; the text is tokenised."""
-    return read_numbered(file, ENTAILMENT)
-
-
-def read_two(file: BinaryIO) -> Iterator[Pair]:
-    """The same of SciTail's two labels."""
-    return read_numbered(file, ENTAILMENT[:2])
-
-
 FORMS = {
     "sick": Form(ENTAILMENT, read_sick, tokenize),
     "snli": Form(ENTAILMENT, read_snli, read_leaves),
     "snli-small-train": Form(ENTAILMENT, read_revised, tokenize_plain),
-    "snli-small": Form(ENTAILMENT, read_three, str.lower),
+    "snli-small": Form(ENTAILMENT, read_columns, str.lower, written=("0", "1", "2")),
     "mnli": Form(ENTAILMENT, read_snli, read_leaves),
-    "scitail": Form(ENTAILMENT[:2], read_scitail, tokenize),
-    "scitail-small": Form(ENTAILMENT[:2], read_two, str.lower),
+    "scitail": Form(ENTAILMENT[:2], read_columns, tokenize, written=("entails", "neutral")),
+    "scitail-small": Form(ENTAILMENT[:2], read_columns, str.lower, written=("0", "1")),
 }
 
 if __name__ == "__main__":

@@ -90,10 +90,9 @@ class Guard:
 
 def _spell(host: str) -> str:
     """A name or an address as browsers write it."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+    if not is_address(host):
         return host.lower()
+    address = ipaddress.ip_address(host.strip("[]"))
     return f"[{address}]" if address.version == 6 else str(address)
 
 

@@ -641,6 +641,7 @@ def test_every_form_becomes_the_same(form, text, expected):
             "line 3: the label must be one of entailment, neutral, contradiction, but is 'yes'.",
         ),
         ("scitail-small", "a\tb\t2\n", "line 1: the label must be one of entailment, neutral, but is '2'."),
+        ("scitail", "a\tb\tentailment\n", "but is 'entailment'. The source writes entails, neutral."),
         (
             "sick",
             "1\ta\tb\t3\tMAYBE\n",
