@@ -171,4 +171,5 @@ else
   rm -f "$unfinished"
 fi
 
+unset PYTHONDONTWRITEBYTECODE # what this imports is compiled once, or each command pays six seconds for it
 "$prefix/bin/muse-plugin" doctor

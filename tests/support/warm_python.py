@@ -8,6 +8,7 @@ that are about processes start real ones.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -24,10 +25,19 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from pathlib import Path
 
-_IMPORTED = ("torch", "fairseq", "sacrebleu", "sacremoses", "sentencepiece", "subword_nmt.apply_bpe", "sklearn.metrics")
+_IMPORTED = (
+    "torch._dynamo",
+    "fairseq",
+    "sacrebleu",
+    "sacremoses",
+    "sentencepiece",
+    "subword_nmt.apply_bpe",
+    "sklearn.metrics",
+)
 _FAIRSEQ = ("preprocess", "train", "validate", "generate", "interactive")
 _PROGRAMS = ("python", "muse-plugin", *(f"fairseq-{name}" for name in _FAIRSEQ))
 # What is behind each program: needs only the standard library, so that it starts at once.
@@ -125,6 +135,15 @@ def _run(name: str, *words: str) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _end(code: int) -> None:
+    """Ends the process as Python does, but leaves its memory to the system: half a second for what is imported."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
     del sys.path[0]  # of this file
     for module in _IMPORTED:
@@ -132,4 +151,11 @@ if __name__ == "__main__":
     # fairseq's commands choose their own way to log, before they import the rest.
     logging.root.handlers.clear()
     gc.freeze()
-    _run(*_serve(Path(sys.argv[1])))
+    words = _serve(Path(sys.argv[1]))
+    try:
+        _run(*words)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise  # Python prints it
+        _end(int(end.code or 0))
+    _end(0)

@@ -25,7 +25,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from support.reference import make_dictionary
 
-from muse_plugin.models import presets
+from muse_plugin.models import presets, registration
 from muse_plugin.models.muse import MuseModel
 from muse_plugin.models.muse_config import MuseConfig
 from muse_plugin.modules.attention import SelfAttention
@@ -323,6 +323,14 @@ def test_hydra_knows_every_preset():
         assert node._name == name
         settings = PRESETS[name][1] if name in PRESETS else {}
         assert {key: node[key] for key in settings} == settings, name
+
+
+def test_hydra_makes_only_the_preset_that_is_asked_for(monkeypatch):
+    made = []  # to make all takes half a second of every command's start
+    counting = SimpleNamespace(structured=lambda config: made.append(config._name) or OmegaConf.structured(config))
+    monkeypatch.setattr(registration, "OmegaConf", counting)
+    assert compose_config("model=muse_tiny").model._name == "muse_tiny"
+    assert {*made} == {"muse_tiny"}
 
 
 @pytest.mark.parametrize("name", ["muse", "muse_simple", "muse_tiny", "muse_simple_wmt_en_de"])
