@@ -5,12 +5,11 @@
 #
 #   RAW_DIR=...        has de-en.tgz already: nothing is downloaded
 #   MERGES=32000 DICTIONARY=joined     as the paper's text says; its log, and the default, have 10,000 and a dictionary for each language
-#   BIDIRECTIONAL=1    also the data for training in both directions (joined dictionary)
+#   BIDIRECTIONAL=pretrain  also the data for training in both directions (joined dictionary)
 # As in fairseq's usual recipe, which the authors of MUSE followed; sacremoses stands in for the Moses scripts. Ends with a
 # comparison with the published files. About ten minutes on two cores (not measured on the full data), 400 MB of disk.
 # See examples/recipe/recipe.sh for WORK_DIR, TRIAL and the rest. Result: WORK_DIR/data/bin.
 set -euo pipefail
-if [[ "${BIDIRECTIONAL:-}" == 1 ]]; then BIDIRECTIONAL=pretrain; fi # what the data are for
 # shellcheck source=examples/iwslt14_de_en/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

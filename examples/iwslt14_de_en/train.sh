@@ -9,7 +9,7 @@
 #   ROW=separate_depthconv_3 bash examples/iwslt14_de_en/train.sh     a row of the paper's tables; ROW=help prints them
 #
 #   SIMCUT=1, RDROP=1, BPE_DROPOUT=0.1     beyond the paper, see examples/recipe/README.md
-#   BIDIRECTIONAL=pretrain, then finetune  both directions first (after BIDIRECTIONAL=1 prepare.sh), see README.md
+#   BIDIRECTIONAL=pretrain, then finetune  both directions first (prepare.sh with pretrain, too), see README.md
 # Hardware: one GPU. The authors' run took 3.6 hours on a GPU of 2019; 20,000 updates. Ours: not measured.
 # Score to expect: MUSE 36.3 tokenised BLEU as published, 35.78 and 36.02 in other people's runs. Smaller memory: MAX_TOKENS=2000.
 # Several GPUs: all are used, an update still sees 16,000 tokens. Smallest trial: TRIAL=1.

@@ -6,10 +6,9 @@
 #   TARGET_LANG=de   or fr
 #   RAW_DIR=...      has the files of downloads.tsv already, plain or as .gz: nothing is downloaded
 #   MERGES=10000     joint BPE merges
-#   BIDIRECTIONAL=1  also the data for training in both directions
+#   BIDIRECTIONAL=pretrain  also the data for training in both directions
 # See examples/recipe/recipe.sh for WORK_DIR, TRIAL and the rest. Result: WORK_DIR/<pair>/bin.
 set -euo pipefail
-if [[ "${BIDIRECTIONAL:-}" == 1 ]]; then BIDIRECTIONAL=pretrain; fi # what the data are for
 # shellcheck source=examples/multi30k/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

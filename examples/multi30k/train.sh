@@ -9,7 +9,7 @@
 #   MODEL=plain_transformer ATTENTION=multi-scale bash examples/multi30k/train.sh     or distance, or both; also with MUSE
 #   MODEL=plain_transformer ATTENTION=multi-scale-layers bash examples/multi30k/train.sh     or distance-layers: the papers' own layers
 #   SIMCUT=1 BPE_DROPOUT=0.1 bash examples/multi30k/train.sh     MUSE with both regularisers
-#   BIDIRECTIONAL=pretrain, then finetune     both directions first (after BIDIRECTIONAL=1 prepare.sh)
+#   BIDIRECTIONAL=pretrain, then finetune     both directions first (prepare.sh with pretrain, too)
 #
 #   PROFILE=cpu   for two cores: 1,024 tokens per update, 5,000 updates, rate falling linearly, dropout 0.2
 #   UPDATES=...   another number of updates

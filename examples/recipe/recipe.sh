@@ -613,7 +613,7 @@ choose_directions() {
 find_start() { # for train.sh: the data are there, and what BIDIRECTIONAL=finetune starts from; sets direction_flags
   local checkpoint=${pretrained:-}/checkpoints/checkpoint_best.pt
   [[ -e "$data/.$prepared.done" ]] ||
-    fail "there is no data in $bin; run prepare.sh with the same settings first (with BIDIRECTIONAL=1 for both directions)."
+    fail "there is no data in $bin; run prepare.sh with the same settings first."
   direction_flags=()
   if [[ "$bidirectional" == 0 ]]; then return; fi
   direction_flags=(--share-all-embeddings)

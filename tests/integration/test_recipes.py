@@ -251,7 +251,7 @@ def test_both_directions_first_then_one(recipe, make_raw, data, run, langs, tmp_
     make_raw(raw_dir)
     work_dir = tmp_path / "work"
     for script, settings in [
-        ("prepare", {"BIDIRECTIONAL": "1"}),
+        ("prepare", {"BIDIRECTIONAL": "pretrain"}),
         ("train", {"BIDIRECTIONAL": "pretrain"}),
         ("train", {"BIDIRECTIONAL": "finetune", "SIMCUT": "1"}),
     ]:
