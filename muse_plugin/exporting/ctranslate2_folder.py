@@ -17,7 +17,8 @@ from torch import Tensor
 
 from muse_plugin import __version__
 from muse_plugin.exporting.model_card import Source, write_card
-from muse_plugin.models.muse import MuseDecoder, MuseEncoder
+from muse_plugin.models.muse_decoder import MuseDecoder
+from muse_plugin.models.muse_encoder import MuseEncoder
 from muse_plugin.models.onnx.plain_layers import name_as_fairseq
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.feed_forward import FeedForward

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import find_wrong_values, flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
-from muse_plugin.models.muse import MuseEncoder, MuseModel
+from muse_plugin.models.muse import MuseModel
 from muse_plugin.models.muse_config import flat_flags, transformer_config
+from muse_plugin.models.muse_encoder import MuseEncoder
 from muse_plugin.models.muse_faults import check_config
 from muse_plugin.models.registration import register
 

@@ -17,7 +17,7 @@ from torch import nn
 from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.fairseq_repairs import faulty_batch
-from muse_plugin.models.muse import MuseEncoder
+from muse_plugin.models.muse_encoder import MuseEncoder
 
 WORD = "w3"
 FORWARD = MuseEncoder.forward

@@ -18,7 +18,8 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 from torch import Tensor, nn
 
 from muse_plugin.models.decoder_step import Embedding, find_cross_attention, list_stages
-from muse_plugin.models.muse import MuseDecoder, MuseEncoder
+from muse_plugin.models.muse_decoder import MuseDecoder
+from muse_plugin.models.muse_encoder import MuseEncoder
 from muse_plugin.models.onnx.plain_layers import from_fairseq
 from muse_plugin.models.onnx.step_layers import StepContext, StepLayer
 from muse_plugin.modules.attention import make_padding, padding_bias

@@ -33,7 +33,7 @@ from support.muse_models import (
 )
 
 from muse_plugin.models import presets
-from muse_plugin.models.muse import MuseDecoder
+from muse_plugin.models.muse_decoder import MuseDecoder
 from muse_plugin.modules.distance_attention import DistanceAttentionBlock
 from muse_plugin.modules.multi_scale_layer import MultiScaleLayer
 from muse_plugin.modules.parallel_layer import ParallelLayer

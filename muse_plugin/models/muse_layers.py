@@ -1,0 +1,76 @@
+"""The stack of layers of MUSE's encoder and decoder: what both do for fairseq's base classes in the same way."""
+
+from typing import Dict
+
+from fairseq import utils
+from fairseq.distributed import fsdp_wrap
+from torch import Tensor, nn
+
+from muse_plugin.contracts.flag import naming
+from muse_plugin.models.encoder_layers import PARALLEL, build_sentence_layer
+from muse_plugin.models.layer_builder import BranchOptions, build_layer
+from muse_plugin.models.muse_config import FFN_PROJECTIONS
+
+
+def branch_options(cfg, side: str) -> BranchOptions:
+    """What the layers of a side ("encoder" or "decoder") share, from fairseq's nested config with our flags."""
+    own = getattr(cfg, side)
+    return BranchOptions(
+        own.embed_dim,
+        own.attention_heads,
+        own.ffn_embed_dim,
+        encoder_dim=cfg.encoder.embed_dim if side == "decoder" else None,
+        causal=side == "decoder",
+        attention_dropout=cfg.attention_dropout,
+        activation_dropout=cfg.activation_dropout,
+        weight_dropout=cfg.weight_dropout,
+        branch_dropout=cfg.branch_dropout,
+        input_dropout=cfg.input_dropout,
+        normalize_before=own.normalize_before,
+        activation=utils.get_activation_fn(cfg.activation_fn),
+        ffn_reads=FFN_PROJECTIONS[str(own.ffn_projection)],
+        conv_type=own.conv_type,
+        conv_heads=own.conv_heads,
+        conv_shares_value=own.conv_projection == "shared",
+        conv_gate=not cfg.no_conv_gate,
+        conv_masks_padding=cfg.conv_padding == "masked",
+        linear_backend=linear_backend(cfg),
+        input_init=cfg.input_init,
+        output_init=cfg.output_init,
+        conv_backend=str(cfg.conv_backend),
+    )
+
+
+def linear_backend(cfg) -> str:
+    """The back end of ``PackedLinear`` that the inference form uses."""
+    return "int8" if cfg.int8_inference else "auto"
+
+
+class ParallelLayers:
+    """The layers of one side, for fairseq's base class."""
+
+    _layers_built = 0
+
+    def build_next_layer(self, cfg, side: str) -> nn.Module:
+        """Builds one layer, from the bottom, at each call: prepared for training and wrapped for FSDP as asked."""
+        own = getattr(cfg, side)
+        plan = own.plans[self._layers_built]
+        if own.layer_type == PARALLEL:
+            with naming(f"--{side}-branches"):
+                layer = build_layer(branch_options(cfg, side), plan)
+        else:
+            layer = build_sentence_layer(cfg, plan.bias)
+        self._layers_built += 1
+        layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
+        is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
+        wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
+        if cfg.compile_layers and wrapped is not layer:
+            raise NotImplementedError(
+                "--compile-layers does not go with parameters that are split among GPUs, but got "
+                "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
+            )
+        return wrapped
+
+    def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
+        """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""
+        return state_dict
