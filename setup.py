@@ -15,19 +15,20 @@ VERSION = re.search(
 )[1]
 README = ROOT / "README.md"
 STAND_INS = Path("muse_plugin", "fairseq_stand_ins")
+AS_PACKAGE = Path("dataclass", "utils.py")  # found as a package before fairseq's module of this name
 
 FIGURES = ["matplotlib>=3.6"]
 MATCH = ["tokenizers>=0.19", "safetensors>=0.4"]
 TAGGING = ["pytorch-crf>=0.7.2", "python-crfsuite>=0.9.9", "seqeval>=1.2"]  # seqeval: docs/sentence-models.md
 SERVE = ["starlette>=0.37", "uvicorn>=0.30", "prometheus-client>=0.20"]
-WORD2VEC = ["gensim>=4.3"]
+WORD2VEC = ["gensim>=4.3; python_version < '3.14'"]  # there are no wheels for later ones yet
 EXPORT = ["onnx>=1.15", "onnxruntime>=1.17"]
 CTRANSLATE2 = ["ctranslate2>=4.0"]
 DOCS = ["sphinx>=7.0", "myst-parser>=3.0", "furo>=2024.1"]
 
 
 class BuildWithStandIns(build_py):
-    """Also puts what stands in for extensions of fairseq next to fairseq's own files.
+    """Also puts what stands in for modules of fairseq next to fairseq's own files.
 
     Python imports a compiled extension before a file of the same name, so they serve where fairseq was not compiled.
     """
@@ -37,7 +38,9 @@ class BuildWithStandIns(build_py):
         if not self.editable_mode:
             for path in (ROOT / STAND_INS).rglob("*.py"):
                 if path.name != "__init__.py":
-                    target = Path(self.build_lib, "fairseq", path.relative_to(ROOT / STAND_INS))
+                    name = path.relative_to(ROOT / STAND_INS)
+                    name = name.with_suffix("") / "__init__.py" if name == AS_PACKAGE else name
+                    target = Path(self.build_lib, "fairseq", name)
                     self.mkpath(str(target.parent))
                     self.copy_file(str(path), str(target))
 
@@ -66,7 +69,7 @@ setup(
     packages=find_packages(include=["muse_plugin", "muse_plugin.*", "muse_plugin_command", "muse_plugin_command.*"]),
     package_data={"muse_plugin": ["py.typed"], "muse_plugin.serve": ["*.html", "*.js", "*.css", "*.svg"]},
     entry_points={"console_scripts": ["muse-plugin = muse_plugin_command:main"]},
-    python_requires=">=3.10,<3.14",
+    python_requires=">=3.10,<3.15",
     install_requires=[
         "fairseq-fixed==0.12.3.1",  # exact: the repairs of fairseq in this package are written against this release
         "torch>=2.4",  # the first with an allow-list of the classes that a checkpoint may contain
@@ -119,6 +122,7 @@ setup(
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
         "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -58,7 +58,7 @@ def _optional(name: str, oldest: str, tested: str, cost: str, **others: str) -> 
     return Requirement(name, name, name, oldest, None, tested, False, cost, name)._replace(**others)
 
 
-OLDEST_PYTHON, NEWEST_PYTHON, TESTED_PYTHON = "3.10", "3.13", "3.11"
+OLDEST_PYTHON, NEWEST_PYTHON, TESTED_PYTHON = "3.10", "3.14", "3.11"
 FAIRSEQ_INSTALL = "--no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
 NO_TRAINING = "nothing can be trained or translated"
 NO_TEXT = "no raw text can be prepared: neither the quickstart nor 'muse-plugin translate' works"
@@ -110,7 +110,7 @@ REQUIREMENTS = (
     _optional(
         "ctranslate2", "4.0", "4.8.5", "no plain Transformer is written for CTranslate2 (export --format ctranslate2)"
     ),
-    _optional("gensim", "4.3", "4.4.0", "prepare-text trains no word vectors (--word2vec)"),
+    _optional("gensim", "4.3", "4.4.0", "prepare-text trains no word vectors (--word2vec); up to Python 3.13"),
     _optional("matplotlib", "3.6", "3.11.2", "no figures are drawn (analyze, match explain, evaluate --plot)"),
     _optional("tensorboard", "2.10", "none yet", "fairseq-train --tensorboard-logdir writes nothing"),
 )

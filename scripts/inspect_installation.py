@@ -3,7 +3,8 @@
 requirements EXTRA...: what muse_plugin and extras of it need besides torch and fairseq, one per line.
 fairseq: the pinned fairseq requirement.
 has-compiled-fairseq: exit code 0 if fairseq's compiled extensions are there.
-place-stand-ins: copies what stands in for extensions that are not compiled into the installed fairseq.
+place-stand-ins: copies what stands in for modules that are not compiled, or that Python 3.14 cannot use, into the
+    installed fairseq.
 is-current FILE EXTRA...: exit code 0 if nothing has to be installed since ``mark-current FILE``.
 mark-current FILE: writes a digest of what was installed.
 forget-damaged: makes pip reinstall packages whose installation was cut off.
@@ -30,7 +31,12 @@ WATCHED = [
 SEPARATELY = ("torch", "fairseq-fixed")
 OPTIONAL = "seqeval"  # its build may fail; the rest works without it
 STAND_INS = ROOT / "muse_plugin" / "fairseq_stand_ins"
-EXTENSIONS = [path.relative_to(STAND_INS) for path in STAND_INS.rglob("*.py") if path.name != "__init__.py"]
+AS_PACKAGE = Path("dataclass", "utils.py")  # found as a package before fairseq's module of this name
+EXTENSIONS = [
+    name
+    for name in (path.relative_to(STAND_INS) for path in STAND_INS.rglob("*.py"))
+    if name.name != "__init__.py" and name != AS_PACKAGE
+]
 
 
 def read_plugin_requirements(extras):
@@ -79,8 +85,8 @@ def is_complete(extras):
             return False
     plugin = importlib.util.find_spec("muse_plugin")
     same = plugin is not None and Path(plugin.origin).resolve().parent == ROOT / "muse_plugin"
-    has_extensions = all(find_extension_files(name) for name in EXTENSIONS)
-    return same and has_extensions and (Path(sys.prefix) / "bin" / "muse-plugin").is_file()
+    has_stand_ins = all(find_extension_files(name) for name in EXTENSIONS) and find_package().is_file()
+    return same and has_stand_ins and (Path(sys.prefix) / "bin" / "muse-plugin").is_file()
 
 
 def find_extension_files(name):
@@ -101,8 +107,15 @@ def has_compiled_fairseq():
     return all(any(file.suffix != ".py" for file in find_extension_files(name)) for name in EXTENSIONS)
 
 
+def find_package():
+    """Returns where the one stand-in belongs that is copied as a package."""
+    return find_fairseq() / AS_PACKAGE.with_suffix("") / "__init__.py"
+
+
 def place_stand_ins():
-    """Copies what stands in for extensions that are not there."""
+    """Copies what stands in for extensions that are not there, and for the module that Python 3.14 cannot use."""
+    find_package().parent.mkdir(exist_ok=True)
+    shutil.copyfile(STAND_INS / AS_PACKAGE, find_package())
     for name in EXTENSIONS:
         if not find_extension_files(name):
             shutil.copyfile(STAND_INS / name, find_fairseq() / name)

@@ -6,7 +6,7 @@
 #   bash scripts/setup.sh --if-needed   the same, but silent and done in a second when everything is there
 #   bash scripts/setup.sh --dev         also what the tests need: pytest, linters, transformers, a browser's driver
 #
-# PYTHON=python3.12        the Python that .venv is made with (3.10 to 3.13; default: the first that is found)
+# PYTHON=python3.12        the Python that .venv is made with (3.10 to 3.14; default: the first that is found)
 # TORCH_SPEC="torch==2.4.1 --index-url ..."  what pip installs when there is no torch yet. An installed torch is kept.
 # FAIRSEQ_EXTENSIONS=1     compiles fairseq's extensions, which needs a C++ compiler and three minutes; otherwise compiled
 #                          ones are used where pip has them in its cache, and numpy stands in for them where it has not.
@@ -47,24 +47,24 @@ run_logged() {
   "$@" >>"$log" 2>&1
 }
 
-is_usable_python() { # 3.10 to 3.13, able to make virtual environments
-  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1
+is_usable_python() { # 3.10 to 3.14, able to make virtual environments
+  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1
 }
 
 find_python() {
   local candidate
   if [[ -n "${PYTHON:-}" ]]; then
-    is_usable_python "$PYTHON" || fail "PYTHON must be Python 3.10 to 3.13 with venv and ensurepip, but $PYTHON is not."
+    is_usable_python "$PYTHON" || fail "PYTHON must be Python 3.10 to 3.14 with venv and ensurepip, but $PYTHON is not."
     printf '%s\n' "$PYTHON"
     return
   fi
-  for candidate in python3 python python3.13 python3.12 python3.11 python3.10; do
+  for candidate in python3 python python3.14 python3.13 python3.12 python3.11 python3.10; do
     if is_usable_python "$candidate"; then
       printf '%s\n' "$candidate"
       return
     fi
   done
-  fail "no Python 3.10 to 3.13 with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
+  fail "no Python 3.10 to 3.14 with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
 }
 
 make_environment() {
@@ -141,8 +141,8 @@ if is_current; then
 else
   make_environment
   : >"$log"
-  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' ||
-    fail "Python 3.10 to 3.13 is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
+  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' ||
+    fail "Python 3.10 to 3.14 is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
   if [[ -e "$unfinished" ]]; then
     printf 'an earlier run was interrupted; continuing ...\n'
     "$python" "$inspect" forget-damaged

@@ -16,6 +16,7 @@ from muse_plugin.fairseq_repairs import (
     equal_processes,
     fasta_without_shell,
     faulty_batch,
+    forked_workers,
     fp16_without_gpu,
     generation_shards,
     half_precision_on_cpu,
@@ -43,6 +44,7 @@ from muse_plugin.fairseq_repairs.repair import Repair
 
 REPAIRS: tuple[Repair, ...] = (
     missing_extensions.REPAIR,
+    forked_workers.REPAIR,
     last_batch.REPAIR,
     bf16_without_tpu.REPAIR,
     fp16_without_gpu.REPAIR,

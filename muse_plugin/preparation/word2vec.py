@@ -48,7 +48,8 @@ def import_gensim() -> Any:
         import gensim.models
     except ImportError as error:
         raise ImportError(
-            "learning word vectors needs the package gensim, which is missing; run 'pip install gensim'."
+            "learning word vectors needs the package gensim, which is missing; run 'pip install gensim' (up to Python "
+            "3.13)."
         ) from error
     return gensim.models
 

@@ -101,7 +101,7 @@ def test_setup_refuses_unknown_options_and_an_unusable_python(tmp_path):
     env = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
     done = run_command(["bash", str(copy / "setup.sh")], cwd=tmp_path, env={**env, "PYTHON": "/bin/false"})
     assert done.returncode == 1
-    assert "PYTHON must be Python 3.10 to 3.13 with venv and ensurepip, but /bin/false is not." in done.stderr
+    assert "PYTHON must be Python 3.10 to 3.14 with venv and ensurepip, but /bin/false is not." in done.stderr
     assert not (tmp_path / "a copy" / ".venv").exists()
     done = run_command(["bash", str(copy / "setup.sh")], cwd=tmp_path, env={**env, "VIRTUAL_ENV": str(tmp_path)})
     assert done.returncode == 1

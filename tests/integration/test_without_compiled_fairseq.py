@@ -24,6 +24,13 @@ print(log)
 import fairseq.data.data_utils_fast as batching
 print("batches by", batching.__file__)
 """
+TYPES = """
+import typing
+from fairseq.dataclass import utils
+kinds = (int, typing.Optional[int], int | None, typing.Any, typing.Optional[typing.List[str]], typing.List[int])
+print(*map(utils.interpret_dc_type, kinds))
+assert utils.gen_parser_from_dataclass.__globals__ is vars(utils)  # it asks the new function
+"""
 BATCH = """
 import sys
 import numpy as np
@@ -65,6 +72,10 @@ def test_copies_of_the_stand_ins_serve_commands_without_the_plugin(uncompiled, t
     assert done.returncode == 0, done.stderr
     done = run_python(BATCH, env=uncompiled, cwd=tmp_path)
     assert done.stdout == "[[0, 1, 2], [3, 4], [5]]\n", done.stderr
+    done = run_python(TYPES, env=uncompiled, cwd=tmp_path)  # which Python 3.14 writes as int | None
+    assert done.stdout == (
+        "<class 'int'> <class 'int'> <class 'int'> <class 'str'> typing.List[str] typing.List[int]\n"
+    ), done.stderr
     (tmp_path / "text").write_text("a b c\n")
     score = (
         "import sys; sys.argv[1:] = ['-s', 'text', '-r', 'text']; from fairseq_cli.score import cli_main; cli_main()"
@@ -107,6 +118,7 @@ def test_a_wheel_brings_the_stand_ins_as_modules_of_fairseq(tmp_path):
         "fairseq/libbleu.py",
         "fairseq/data/data_utils_fast.py",
         "fairseq/data/token_block_utils_fast.py",
+        "fairseq/dataclass/utils/__init__.py",
     }
 
 

@@ -58,13 +58,14 @@ SPEC = importlib.util.spec_from_file_location("muse_plugin", REPOSITORY / "muse_
 
 def test_stand_ins_are_placed_only_where_nothing_was_compiled(script, monkeypatch, tmp_path):
     (tmp_path / "data").mkdir()
+    (tmp_path / "dataclass").mkdir()
     (tmp_path / "libbleu.cpython-311.so").touch()
     (tmp_path / "data" / "data_utils_fast.cpython-311.so").touch()
     monkeypatch.setattr(script, "find_fairseq", lambda: tmp_path)
     assert not script.has_compiled_fairseq()
     script.place_stand_ins()
     placed = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.py"))
-    assert placed == ["data/token_block_utils_fast.py"]
+    assert placed == ["data/token_block_utils_fast.py", "dataclass/utils/__init__.py"]
     assert not script.has_compiled_fairseq()
     (tmp_path / "data" / "token_block_utils_fast.cpython-311.so").touch()
     assert script.has_compiled_fairseq()

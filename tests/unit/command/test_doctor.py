@@ -192,7 +192,7 @@ def test_package_that_fails_to_import_is_broken_and_its_error_is_shown():
     assert "BROKEN torch: OSError: libgomp.so.1: cannot open shared object file; nothing can be trained" in render(rows)
 
 
-@pytest.mark.parametrize("version", ["3.9.18", "3.14.0"])
+@pytest.mark.parametrize("version", ["3.9.18", "3.15.0"])
 def test_python_outside_the_range_cannot_train(version):
     rows = examine(python=tuple(map(int, version.split("."))))
     assert rows["python"].state == BROKEN
@@ -200,7 +200,7 @@ def test_python_outside_the_range_cannot_train(version):
     assert doctor.find_obstacles(list(rows.values())) == ["python"]
 
 
-@pytest.mark.parametrize("version", ["3.10.0", "3.13.9"])
+@pytest.mark.parametrize("version", ["3.10.0", "3.14.9"])
 def test_ends_of_the_python_range_are_inside(version):
     assert examine(python=tuple(map(int, version.split("."))))["python"].state == OK
 

@@ -205,6 +205,9 @@ def test_an_earlier_vocabulary_without_a_learned_word_is_refused(files, prepare,
 
 def test_a_missing_gensim_is_named(monkeypatch, files, prepare):
     monkeypatch.setitem(sys.modules, "gensim.models", None)
-    sentence = "learning word vectors needs the package gensim, which is missing; run 'pip install gensim'."
+    sentence = (
+        "learning word vectors needs the package gensim, which is missing; run 'pip install gensim' (up to Python "
+    )
+    sentence += "3.13)."
     with pytest.raises(ImportError, match=f"^{re.escape(sentence)}$"):
         prepare(*files, "--word2vec", 4)

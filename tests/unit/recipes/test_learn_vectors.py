@@ -91,7 +91,7 @@ def test_faults_are_one_sentence(program, data, tmp_path, capsys, monkeypatch):
     assert program.main(call) == 2
     assert capsys.readouterr().err == (
         "learn_vectors.py: error: learning word vectors needs the package gensim, which is missing; run 'pip install "
-        "gensim'.\n"
+        "gensim' (up to Python 3.13).\n"
     )
     (tmp_path / "train.txt").unlink()
     assert program.main(call) == 2
