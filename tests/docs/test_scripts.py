@@ -430,7 +430,7 @@ def test_python_in_readme_and_docs_runs(tmp_path):
     model.mkdir(parents=True)
     save_translation_model(model)
     for block in blocks:
-        done = run_python(block, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+        done = run_python(block, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, warm=True)
         assert done.returncode == 0, f"{block}\n{done.stderr}"
 
 

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support.pickled_call import Call
+from support.warm_python import find_python
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "muse_plugin"
@@ -32,13 +33,16 @@ TINY = [
 ]
 
 
-def run(*command, expect_success=True, **named):
-    """Runs python with ``command`` in a fresh process; returns its output (standard error included)."""
+def run(*command, expect_success=True, python=None, **named):
+    """Runs python with ``command`` in a fresh process; returns its output (standard error included).
+
+    It has imported fairseq already, unless ``python`` is another one.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for name in ("LOGLEVEL", "PYTHONWARNINGS"):
         environment.pop(name, None)
     done = subprocess.run(
-        [sys.executable, *map(str, command)],
+        [python or find_python(), *map(str, command)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -76,13 +80,15 @@ def trained(tmp_path_factory):
             ["-s=de", "-t=en", *prefixes, f"--destdir={folder / 'data'}", "--workers=1", "--joined-dictionary"]
         )
     )
-    output = train(folder, "--bf16", "--max-update", 3)
+    # A real start: what importing fairseq says is in the output.
+    output = train(folder, "--bf16", "--max-update", 3, python=sys.executable)
     return SimpleNamespace(folder=folder, data=folder / "data", path=folder / "checkpoint_last.pt", output=output)
 
 
-def train(folder, *flags):
+def train(folder, *flags, **named):
     adam = ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "0.001", "--max-tokens", 100]
-    return fairseq("train", folder / "data", "--cpu", *TINY, *adam, "--save-dir", folder, "--no-progress-bar", *flags)
+    flags = [*TINY, *adam, "--save-dir", folder, "--no-progress-bar", *flags]
+    return fairseq("train", folder / "data", "--cpu", *flags, **named)
 
 
 def lines_of(output, letter):

@@ -3,9 +3,9 @@
 import json
 import os
 import subprocess
-import sys
 
 from support.helpers import REPOSITORY
+from support.warm_python import find_python
 
 TINY = "--encoder-embed-dim 16 --encoder-layers 2 --encoder-attention-heads 4 --encoder-ffn-embed-dim 16 "
 TINY += "--word-embed-dim 16 --match-dim 8"
@@ -18,7 +18,7 @@ def test_encoding_all_pairs_and_search_are_measured_each_in_its_process(tmp_path
     words += ["--first-stages", "cosine", "--work", str(tmp_path), "--json", str(tmp_path / "t.json")]
     before = set(tmp_path.iterdir())
     run = subprocess.run(
-        [sys.executable, script, *words, "--markdown", str(tmp_path / "t.md")],
+        [find_python(), script, *words, "--markdown", str(tmp_path / "t.md")],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -5,7 +5,7 @@ import os
 import sys
 
 from support.helpers import PACKAGE, REPOSITORY, run_command
-from support.warm_python import find_programs
+from support.warm_python import find_python
 
 # Imports muse_plugin first if asked to, then does what fairseq's commands do with --user-dir, once per word given.
 PROGRAM = """
@@ -48,7 +48,7 @@ def check_registered(done):
 
 
 def run_program(*words, cwd, env):
-    return run_command([str(find_programs() / "python"), "-c", PROGRAM, *words], cwd=cwd, env=env)
+    return run_command([find_python(), "-c", PROGRAM, *words], cwd=cwd, env=env)
 
 
 def make_env(importable=False):

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import urllib.request
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.helpers import REPOSITORY, assert_close
 from support.view_models import GATED, make_model_folder
+from support.warm_python import find_python
 
 from muse_plugin_command import cli
 
@@ -21,9 +21,7 @@ MARKUP = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 # As root a browser starts without its sandbox only; the rest keeps it from asking its maker's hosts for anything.
 BROWSER_FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-# Where the tests run in the background, Ctrl-C is ignored by all that they start.
-START = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-START += "from muse_plugin_command import cli; sys.exit(cli.main(sys.argv[1:]))"
+START = "import sys; from muse_plugin_command import cli; sys.exit(cli.main(sys.argv[1:]))"
 TIMEOUT = 120  # seconds, for a machine that is busy
 
 
@@ -33,7 +31,7 @@ def address(tmp_path_factory):
     folder = make_model_folder(tmp_path_factory.mktemp("model"), "muse_tiny", *GATED, "--max-source-positions=100")
     flags = ["--path", str(folder), "--port", "0", "--beam", "3", "--cpu", "--no-browser"]
     process = subprocess.Popen(
-        [sys.executable, "-c", START, "view", *flags],
+        [find_python(), "-c", START, "view", *flags],
         cwd=REPOSITORY,
         text=True,
         stdout=subprocess.PIPE,
@@ -87,7 +85,7 @@ def exported_address(tmp_path):
     words = ["--path", str(folder), "--output", str(tmp_path / "exported")]
     assert cli.main(["export", *words]) == 0
     flags = ["--path", str(tmp_path / "exported"), "--port", "0", "--beam", "3", "--no-browser"]
-    command = [sys.executable, "-c", START, "view", *flags]
+    command = [find_python(), "-c", START, "view", *flags]
     with subprocess.Popen(command, cwd=REPOSITORY, text=True, stdout=subprocess.PIPE) as process:
         try:
             yield re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())[0]

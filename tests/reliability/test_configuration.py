@@ -1,8 +1,6 @@
 """Command lines that are wrong: a misspelt flag or key is refused and the right one proposed; Hydra trains."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from fairseq import options
@@ -10,7 +8,8 @@ from fairseq.dataclass.initialize import add_defaults, hydra_init
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from support.fairseq_commands import USER_DIR, make_data
-from support.helpers import REPOSITORY
+from support.helpers import REPOSITORY, run_command
+from support.warm_python import find_python
 
 from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
@@ -135,8 +134,8 @@ def test_commands_of_the_plugin_take_no_abbreviated_flags(capsys):
 
 def hydra_train(*overrides):
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "fairseq_cli.hydra_train", f"common.user_dir={USER_DIR}", *overrides]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    command = [find_python(), "-m", "fairseq_cli.hydra_train", f"common.user_dir={USER_DIR}", *overrides]
+    return run_command(command, cwd=REPOSITORY, env=environment)
 
 
 def test_hydra_resumes_where_it_stopped(tmp_path):

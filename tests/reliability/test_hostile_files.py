@@ -743,8 +743,8 @@ def test_a_configuration_of_hydra_makes_no_python_objects(tmp_path):
     marker = tmp_path / "ran"
     (tmp_path / "evil.yaml").write_text(f"x: !!python/object/apply:os.system ['touch {marker}']\n")
     (tmp_path / "good.yaml").write_text("x: 1\n")
-    assert run_python(COMPOSE, str(tmp_path), "good", cwd=tmp_path).stdout == "{'x': 1}\n"
-    done = run_python(COMPOSE, str(tmp_path), "evil", cwd=tmp_path)
+    assert run_python(COMPOSE, str(tmp_path), "good", cwd=tmp_path, warm=True).stdout == "{'x': 1}\n"
+    done = run_python(COMPOSE, str(tmp_path), "evil", cwd=tmp_path, warm=True)
     assert done.returncode != 0
     assert "could not determine a constructor for the tag" in done.stderr
     assert not marker.exists()

@@ -325,7 +325,7 @@ def test_a_limit_on_the_size_of_files_gives_one_sentence(tmp_path):
     command = ["import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"]
     command += ["from muse_plugin_command import cli", "import sys", "sys.exit(cli.main(sys.argv[1:]))"]
     words = ["average", "--inputs", str(path), "--output", str(tmp_path / "b.pt")]
-    done = run_python("\n".join(command), *words, cwd=tmp_path)
+    done = run_python("\n".join(command), *words, cwd=tmp_path, warm=True)
     assert done.returncode == 2
     assert "there is no room to write" in done.stderr
     assert "Traceback" not in done.stderr

@@ -15,6 +15,7 @@ import torch
 from fairseq.data import Dictionary
 from support.fairseq_commands import SMALL, USER_DIR, make_data
 from support.helpers import REPOSITORY
+from support.warm_python import find_python
 
 from muse_plugin.fairseq_repairs import equal_processes
 from muse_plugin.fairseq_repairs.equal_processes import Fingerprint, check_equal
@@ -34,10 +35,10 @@ def find_port():
         return free.getsockname()[1]
 
 
-def start(data, rank, port, *flags):
+def start(data, rank, port, *flags, python=None):
     words = [data, *FLAGS, "--distributed-rank", rank, "--distributed-init-method", f"tcp://localhost:{port}", *flags]
     return subprocess.Popen(
-        [sys.executable, "-m", "fairseq_cli.train", *map(str, words)],
+        [python or find_python(), "-m", "fairseq_cli.train", *map(str, words)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -147,7 +148,8 @@ def test_ctrl_c_ends_a_process_that_waits_for_one_that_never_comes(data):
 
 def test_ctrl_c_ends_a_process_that_waits_for_one_that_stands_still(data):
     port = find_port()
-    processes = [start(data, rank, port, "--max-update", 100000, "--log-interval", 1) for rank in (0, 1)]
+    endless = ("--max-update", 100000, "--log-interval", 1)
+    processes = [start(data, 0, port, *endless), start(data, 1, port, *endless, python=sys.executable)]
     try:
         read_until(processes[0], "num_updates=5,")
         processes[1].send_signal(signal.SIGSTOP)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Optional
 
 import torch
-from support.warm_python import find_programs
+from support.warm_python import find_programs, find_python
 from torch import Tensor
 
 from muse_plugin_command import cli
@@ -87,7 +87,12 @@ def save_checkpoint(
 
 
 def run_python(
-    code: str, *words: str, cwd: Path, env: Optional[Mapping[str, str]] = None, timeout: float = 300
+    code: str,
+    *words: str,
+    cwd: Path,
+    env: Optional[Mapping[str, str]] = None,
+    timeout: float = 300,
+    warm: bool = False,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs code in a fresh interpreter.
 
@@ -97,11 +102,13 @@ def run_python(
         cwd: the current folder.
         env: the environment; that of the tests if None.
         timeout: seconds.
+        warm: whether torch and fairseq have been imported there, see ``support.warm_python``.
 
     Returns:
         The finished process, with text output.
     """
-    return run_command([sys.executable, "-c", code, *words], cwd=cwd, env=env, timeout=timeout)
+    command = [find_python() if warm else sys.executable, "-c", code, *words]
+    return run_command(command, cwd=cwd, env=env, timeout=timeout)
 
 
 def run_command(

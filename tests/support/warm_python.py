@@ -2,8 +2,9 @@
 
 ``find_programs`` gives a folder to put first on the ``PATH``: its ``python``, ``fairseq-train`` and so on hand their
 arguments, environment, folder and open files to a process that has imported what others wrote; it forks one that runs
-the program. None of our code has been imported there, so what it runs is as good as a program in a new process. Tests
-that are about processes start real ones.
+the program. None of our code has been imported there, so what it runs is as good as a program in a new process. What it
+starts by ``sys.executable`` starts warm, too, but not what ``multiprocessing`` starts. SIGINT, SIGTERM and SIGKILL
+reach it, no other signal. Tests of how Python starts and of processes by their number start real ones.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import types
 from pathlib import Path
 
 _IMPORTED = (
+    "multiprocessing.spawn",  # remembers the real executable
     "torch._dynamo",
     "fairseq",
     "sacrebleu",
@@ -39,15 +41,18 @@ _IMPORTED = (
     "sklearn.metrics",
 )
 _FAIRSEQ = ("preprocess", "train", "validate", "generate", "interactive")
+_PYTHON = sys.executable
 _PROGRAMS = ("python", "muse-plugin", *(f"fairseq-{name}" for name in _FAIRSEQ))
 # What is behind each program: needs only the standard library, so that it starts at once.
 _CLIENT = """
-import json, os, socket, sys
+import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
     connection.connect(sys.argv[1])
     socket.send_fds(connection, [b"."], [0, 1, 2])
     request = {"words": sys.argv[2:], "environment": dict(os.environ), "folder": os.getcwd()}
     connection.sendall(json.dumps(request).encode() + b"\\n")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: connection.sendall(bytes([number])))
     sys.exit(int(connection.recv(8)))
 """
 
@@ -63,6 +68,11 @@ def find_programs() -> Path:
         (folder / name).chmod(0o755)
     _start_server(folder)
     return folder
+
+
+def find_python() -> str:
+    """Its ``python``."""
+    return str(find_programs() / "python")
 
 
 @functools.cache
@@ -100,10 +110,15 @@ def _serve(folder: Path) -> list[str]:
                 os.dup2(file, target)
             os.close(file)
         if program != 0:
+            ended = os.pidfd_open(program)
+            while ended not in select.select([ended, connection], [], [])[0]:
+                # Nothing more comes from one that was killed.
+                os.kill(program, *(connection.recv(1) or [signal.SIGKILL]))
             code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
-            with contextlib.suppress(BrokenPipeError):  # the one that asked was killed
+            with contextlib.suppress(BrokenPipeError):
                 connection.sendall(b"%d" % (code if code >= 0 else 128 - code))
             os._exit(0)
+    sys.executable = str(folder / "python")
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -116,7 +131,7 @@ def _run(name: str, *words: str) -> None:
     if "PYTHONUNBUFFERED" in os.environ:
         sys.stdout.reconfigure(write_through=True)
     if name != "python":
-        words = (str(Path(sys.executable).parent / name), *words)
+        words = (str(Path(_PYTHON).parent / name), *words)
     first, *rest = words or ("-",)
     if first == "-c":
         sys.argv = ["-c", *rest[1:]]
@@ -128,7 +143,7 @@ def _run(name: str, *words: str) -> None:
         sys.path.insert(0, os.getcwd())
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     elif first.startswith("-"):
-        os.execv(sys.executable, [sys.executable, *words])
+        os.execv(_PYTHON, [_PYTHON, *words])
     else:
         sys.argv = [*words]
         sys.path.insert(0, str(Path(first).resolve().parent))

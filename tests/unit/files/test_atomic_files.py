@@ -1,11 +1,11 @@
 import os
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 from support.helpers import REPOSITORY
+from support.warm_python import find_python
 
 from muse_plugin.files.atomic_files import open_atomically
 
@@ -65,7 +65,7 @@ def test_standard_output_in_a_file_is_not_replaced(tmp_path):
     code = "from muse_plugin.files.atomic_files import open_atomically as open\n"
     code += "with open('/dev/stdout') as file: file.write(b'text ')"
     with (tmp_path / "a.txt").open("wb", buffering=0) as stream:
-        subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, stdout=stream, check=True)
+        subprocess.run([find_python(), "-c", code], cwd=REPOSITORY, stdout=stream, check=True)
         stream.write(b"after")
     assert (tmp_path / "a.txt").read_bytes() == b"text after"
     assert Path("/dev/stdout").is_symlink()

@@ -1,11 +1,11 @@
 """Flags that cannot work: each is refused with the rule, what was received, and the way out."""
 
 import re
-import sys
 
 import pytest
 from support.helpers import PACKAGE, run_command
 from support.muse_models import build, faults_of
+from support.warm_python import find_python
 
 from muse_plugin.models.layer_builder import branch_names
 from muse_plugin.models.muse_config import parse_kernel_sizes
@@ -322,7 +322,7 @@ def test_training_command_ends_with_the_sentence(tmp_path):
         (tmp_path / f"dict.{language}.txt").write_text("a 1\nb 1\n")
     words = ["--user-dir", str(PACKAGE), "--arch", "muse_tiny", "--source-lang", "de", "--target-lang", "en", "--cpu"]
     words += ["--encoder-kernel-sizes", "3,4", "--max-tokens", "100", "--optimizer", "adam"]
-    process = run_command([sys.executable, "-m", "fairseq_cli.train", str(tmp_path), *words], cwd=tmp_path)
+    process = run_command([find_python(), "-m", "fairseq_cli.train", str(tmp_path), *words], cwd=tmp_path)
     assert process.returncode != 0
     assert (
         "--encoder-kernel-sizes: kernel sizes must be odd in the encoder, where a kernel is centred on its token, "

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -20,6 +19,7 @@ from support.helpers import REPOSITORY, parse_flags
 from support.http import wait_until
 from support.translation_models import GERMAN
 from support.view_models import make_model_folder
+from support.warm_python import find_python
 
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
@@ -42,10 +42,8 @@ class Command:
 
     def __init__(self, *words, port=0, **environment):
         code = "import sys; from muse_plugin_command import cli; sys.exit(cli.main(sys.argv[1:]))"
-        # Where the tests run in the background, Ctrl-C is ignored by all that they start.
-        code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        words = [sys.executable, "-c", code, *map(str, words), "--port", str(port), "--cpu"]
+        words = [find_python(), "-c", code, *map(str, words), "--port", str(port), "--cpu"]
         self.process = subprocess.Popen(words, cwd=REPOSITORY, text=True, env={**os.environ, **environment}, **pipes)
         self.line = self.process.stdout.readline()
         self.url = re.search(r"http://127\.0\.0\.1:\d+/", self.line)[0]
