@@ -266,13 +266,10 @@ def test_bad_flags_are_refused_before_anything_is_measured(words, sentence, caps
     assert captured.out == ""
 
 
-def test_the_record_names_the_command_and_the_machine(tmp_path):
-    from support.helpers import REPOSITORY, run_python
-
-    code = "import sys; sys.argv[0] = 'muse-plugin'; from muse_plugin_command import cli; sys.exit(cli.main())"
+def test_the_record_names_the_command_and_the_machine(tmp_path, monkeypatch):
     words = ["benchmark", "loss", *KINDS["loss"], *TINY, "--json", str(tmp_path / "a.json")]
-    result = run_python(code, *words, cwd=REPOSITORY)
-    assert result.returncode == 0, result.stderr
+    monkeypatch.setattr("sys.argv", ["muse-plugin", *words])
+    assert cli.main() == 0
     content = json.loads((tmp_path / "a.json").read_text())
     expected = " ".join(["muse-plugin", "benchmark", "loss", *KINDS["loss"], *TINY])
     assert content["command"] == expected

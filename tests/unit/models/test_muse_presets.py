@@ -27,7 +27,7 @@ from support.reference import make_dictionary
 
 from muse_plugin.models import presets, registration
 from muse_plugin.models.muse import MuseModel
-from muse_plugin.models.muse_config import MuseConfig
+from muse_plugin.models.muse_config import MuseConfig, flat_flags
 from muse_plugin.modules.attention import SelfAttention
 
 # Those whose encoder has other layers are in test_encoder_layers.py.
@@ -165,8 +165,8 @@ def test_presets_name_only_known_flags_and_nothing_of_the_branches():
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_preset_sets_what_the_paper_says(name):
-    config = configure("--arch", name).model
-    assert config.decoder_attention_bias == "none"  # decoders see all the past
+    config = vars(flat_flags(parse("--arch", name), ARCH_MODEL_REGISTRY[name].config_class))
+    assert config["decoder_attention_bias"] == "none"  # decoders see all the past
     settings = SETTINGS[name]
     width, ffn, layers, heads = SIZES[settings["size"]]
     for side in ("encoder", "decoder"):
@@ -178,15 +178,15 @@ def test_preset_sets_what_the_paper_says(name):
         assert ("/" in config[f"{side}_branches"]) == ("transformer" in name)
         assert config[f"{side}_kernel_sizes"] == "3,15"
         assert not config[f"{side}_normalize_before"]
-    assert config.activation_fn == "relu"
-    assert config.weight_dropout == 0.1
-    assert config.conv_padding == "masked"
+    assert config["activation_fn"] == "relu"
+    assert config["weight_dropout"] == 0.1
+    assert config["conv_padding"] == "masked"
     for rate in ("dropout", "attention_dropout", "input_dropout"):
         if rate in settings:
             assert config[rate] == settings[rate], rate
     if "share" in settings:
-        assert config.share_all_embeddings == settings["share"]
-        assert not config.share_decoder_input_output_embed
+        assert config["share_all_embeddings"] == settings["share"]
+        assert not config["share_decoder_input_output_embed"]
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if "distance" in name])
