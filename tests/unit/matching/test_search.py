@@ -289,7 +289,6 @@ def test_an_exact_index_finds_what_cosine_finds(faiss, shop, corpus, make_cache,
 
 
 def test_a_compressed_index_finds_most_of_the_nearest(faiss, tmp_path):
-    # Narrow: faiss orders the 256 codes of each byte of a vector in two seconds, however many vectors there are.
     vectors = torch.randn(17000, 4, generator=torch.Generator().manual_seed(3))
     meta = CacheMeta("f", "5", False, len(vectors), 4, "float32", 9)
     with CacheWriter(tmp_path / "c", meta) as writer:
@@ -298,6 +297,7 @@ def test_a_compressed_index_finds_most_of_the_nearest(faiss, tmp_path):
     cache = VectorCache(tmp_path / "c")
     index = load_or_build(cache, 1, 500)  # a MiB, of which the vectors would take more than a quarter
     assert faiss.downcast_index(index).pq.M == 4
+    assert not faiss.downcast_index(index).do_polysemous_training  # seconds for each byte of a vector's code
     assert index_path(cache, "IVF265,PQ4").exists()
     found = search.find_by_index(index, vectors[:20], 300)
     model = SimpleNamespace(width=4, outputs=["1"], device=torch.device("cpu"))
