@@ -11,8 +11,8 @@ from support.reference import NAMES, load_reference
 from muse_plugin.checkpoints import authors_format
 
 
-@pytest.mark.parametrize("length_penalty", [1.0, 0.6])
-@pytest.mark.parametrize("name", NAMES)
+# The penalty is the search's, whatever the model.
+@pytest.mark.parametrize(("name", "length_penalty"), [*((name, 1.0) for name in NAMES), (NAMES[0], 0.6)])
 def test_generate_finds_the_authors_hypotheses(name, length_penalty, tmp_path):
     reference = load_reference(name)
     state = reference.authors_checkpoint()

@@ -253,9 +253,9 @@ def write_dictionaries(reference, folder):
     task.target_dictionary.save(str(folder / "dict.en.txt"))
 
 
-@pytest.mark.parametrize("left_pad", [True, "True"], ids=repr)
-def test_converted_file_loads_with_fairseq_and_computes_the_same(name, left_pad, tmp_path, capsys):
+def test_converted_file_loads_with_fairseq_and_computes_the_same(name, tmp_path, capsys):
     reference = load_reference(name)
+    left_pad = "True" if name == B else True  # as the authors' program may have stored it, whatever the model
     write_dictionaries(reference, tmp_path)
     state = authors_checkpoint(
         name, left_pad_source=left_pad, left_pad_target=type(left_pad)(False), data=["elsewhere"]
