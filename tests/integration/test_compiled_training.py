@@ -18,8 +18,8 @@ SETTINGS = [
 
 @pytest.fixture
 def quick_compiler(monkeypatch):
-    """Everything but the code generator, which takes a minute."""
-    monkeypatch.setattr(compiled_layer, "COMPILER", "aot_eager")
+    """What finds the graphs, alone: what becomes of them is for tests/unit/models/test_compiled_layers.py."""
+    monkeypatch.setattr(compiled_layer, "COMPILER", "eager")
 
 
 def test_the_flag_may_change_when_a_run_is_resumed(quick_compiler, tmp_path):
