@@ -60,15 +60,17 @@ def test_every_epoch_trains_on_every_sentence_in_new_batches(flags, data, tmp_pa
     assert batches[0] != batches[1] != batches[2]
 
 
-@pytest.mark.parametrize("stop", [3, 13], ids=["in the first epoch", "in a later epoch"])
-def test_resuming_in_the_middle_of_an_epoch_equals_not_stopping(stop, data, tmp_path, updates):
+def test_resuming_in_the_middle_of_an_epoch_equals_not_stopping(data, tmp_path, updates):
     settings = [*FLAGS, "--no-epoch-checkpoints"]
     train(data, tmp_path / "whole", "muse_tiny", *settings, "--max-update", 18)
     whole, updates[:] = list(updates), []
     epoch = next(n for n in range(1, 18) if sum(len(numbers) for numbers, *_ in whole[:n]) == SIZES["train"])
-    assert stop % epoch not in (0, epoch - 1)
-    train(data, tmp_path / "parts", "muse_tiny", *settings, "--max-update", stop)
-    train(data, tmp_path / "parts", "muse_tiny", *settings, "--max-update", 18, "--bpe-dropout-workers", 2)
+    stops = (3, 13)  # in the first epoch and in a later one
+    assert all(stop % epoch not in (0, epoch - 1) for stop in stops)
+    assert stops[0] < epoch < stops[1]
+    for stop, workers in zip((*stops, 18), (1, 1, 2), strict=True):
+        flags = ["--max-update", stop, "--bpe-dropout-workers", workers]
+        train(data, tmp_path / "parts", "muse_tiny", *settings, *flags)
     assert updates == whole
     whole, parts = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "parts"))
     assert all(torch.equal(parts["model"][name], expected) for name, expected in whole["model"].items())
