@@ -32,13 +32,12 @@ from pathlib import Path
 
 _IMPORTED = (
     "multiprocessing.spawn",  # remembers the real executable
-    "torch._dynamo",
-    "fairseq",
+    "torch._dynamo",  # an optimiser imports it
+    "fairseq",  # and scikit-learn
     "sacrebleu",
     "sacremoses",
     "sentencepiece",
     "subword_nmt.apply_bpe",
-    "sklearn.metrics",
 )
 _FAIRSEQ = ("preprocess", "train", "validate", "generate", "interactive")
 _PYTHON = sys.executable
