@@ -1,6 +1,7 @@
 """What tests share: one comparison, and small builders."""
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
@@ -144,6 +145,13 @@ def parse_flags(name: str, *words: object) -> argparse.Namespace:
 _KEPT_VARIABLES = {"PYTHONPATH", "CUDA_VISIBLE_DEVICES"}
 
 
+@functools.cache
+def _find_settings() -> set[str]:
+    """The variables that scripts of recipes read."""
+    scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
+    return {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
+
+
 def recipe_environment(*programs: Path, warm: bool = True, **settings: str) -> dict[str, str]:
     """The environment for a recipe: as it is set up, on one core, without a GPU, and with no setting of the user's.
 
@@ -152,8 +160,7 @@ def recipe_environment(*programs: Path, warm: bool = True, **settings: str) -> d
         warm: whether Python's programs start without importing torch and fairseq, see ``support.warm_python``.
         **settings: variables that the recipe reads; with NUM_GPUS, a stand-in for PyTorch says there are eight.
     """
-    scripts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.sh")]
-    read = {name for text in scripts for name in re.findall(r"\$\{([A-Z][A-Z0-9_]*)[:}?-]", text)} - _KEPT_VARIABLES
+    read = _find_settings()
     if settings.get("NUM_GPUS", "0") != "0":
         settings, warm = {"PYTHONPATH": str(Path(__file__).with_name("eight_gpus")), **settings}, False
     folders = [*programs, *([find_programs()] if warm else []), Path(sys.executable).parent]
