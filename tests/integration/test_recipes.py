@@ -154,40 +154,43 @@ def check_model_folder(folder, segmented):
     assert len(translator.translate_lines([Line(1, texts[0], True)])) == 1
 
 
+def check_run(run, segmented, settings):
+    """The model folder and the results of a run that was evaluated."""
+    check_model_folder(run / "model", segmented)
+    files = sorted(run.rglob("results/*.json")) or [run / "results.json"]
+    for path in files:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        assert result["num_sentences"] > 0
+        assert 0 <= result["scores"]["tokenized_bleu"]["mean"] <= 100
+        assert result["scores"]["bleu"]["signature"].startswith("nrefs:1|")
+        assert result["settings"]["model"] == settings.get("MODEL", "muse")
+        assert str(result["settings"]["seed"]) == settings.get("SEED", "1")
+        assert "fairseq-train" in result["settings"]["train_command"]
+        assert "seconds_train" in result["settings"]
+        assert result["versions"]["torch"]
+        assert "git" in result
+
+
 TRIALS = [
     ("multi30k", make_multi30k,
      {"MODEL": "plain_transformer", "ATTENTION": "both", "SUBWORDS": "sentencepiece", "MERGES": "400"},
-     ["en-de-plain_transformer-both-sentencepiece-unigram-seed1"]),
-    ("iwslt14_de_en", make_iwslt14, {}, ["muse-seed1"]),
+     "en-de-plain_transformer-both-sentencepiece-unigram-seed1"),
     ("iwslt15_en_vi", make_iwslt15, {"MODEL": "muse_simple", "SIMCUT": "1", "BPE_DROPOUT": "0.1", "SEED": "2"},
-     ["muse_simple-simcut-bpe-dropout-seed2"]),
-    ("wmt14_en_de", make_wmt_en_de, {}, ["muse-seed1"]),
-    ("wmt14_en_fr", make_wmt_en_fr, {}, ["muse-seed1"]),
+     "muse_simple-simcut-bpe-dropout-seed2"),
+    ("wmt14_en_de", make_wmt_en_de, {}, "muse-seed1"),
+    ("wmt14_en_fr", make_wmt_en_fr, {}, "muse-seed1"),
     ("iwslt14_de_en", make_iwslt14, {"SUBWORDS": "sentencepiece:bpe", "JOINT": "0", "BPE_DROPOUT": "0.1"},
-     ["muse-sentencepiece-bpe-separate-bpe-dropout-seed1"]),
-    ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, ["transformer-rdrop-seed1"]),
+     "muse-sentencepiece-bpe-separate-bpe-dropout-seed1"),
+    ("tatoeba_de_en", make_tatoeba, {"MODEL": "transformer", "RDROP": "1"}, "transformer-rdrop-seed1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("recipe", "make", "settings", "runs"), TRIALS, ids=[f"{t[0]}-{t[3][0]}" for t in TRIALS])
-def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make, settings, runs):
+@pytest.mark.parametrize(("recipe", "make", "settings", "run"), TRIALS, ids=[f"{t[0]}-{t[3]}" for t in TRIALS])
+def test_a_trial_runs_from_raw_files_to_results(tmp_path, raw_dir, recipe, make, settings, run):
     make(raw_dir)
     work_dir = tmp_path / "work"
     run_trials(recipe, raw_dir, work_dir, **settings)
-    for run in runs:
-        check_model_folder(work_dir / run / "model", next(work_dir.glob("*/bpe")))
-        files = sorted((work_dir / run).rglob("results/*.json")) or [work_dir / run / "results.json"]
-        for path in files:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            assert result["num_sentences"] > 0
-            assert 0 <= result["scores"]["tokenized_bleu"]["mean"] <= 100
-            assert result["scores"]["bleu"]["signature"].startswith("nrefs:1|")
-            assert result["settings"]["model"] == settings.get("MODEL", "muse")
-            assert str(result["settings"]["seed"]) == settings.get("SEED", "1")
-            assert "fairseq-train" in result["settings"]["train_command"]
-            assert "seconds_train" in result["settings"]
-            assert result["versions"]["torch"]
-            assert "git" in result
+    check_run(work_dir / run, next(work_dir.glob("*/bpe")), settings)
     again = run_trial(recipe, "train", raw_dir, work_dir, **settings)
     assert again.returncode == 0
     assert "done before" in again.stdout
@@ -263,6 +266,9 @@ def test_both_directions_first_then_one(recipe, make_raw, data, run, langs, tmp_
     assert "finetune-from-model" in (work_dir / run / "train-command.txt").read_text()
     log = (work_dir / run / "train.log").read_text(encoding="utf-8")
     assert "loading pretrained model from" in log
+    if recipe == "iwslt14_de_en":
+        run_trials(recipe, raw_dir, work_dir, ("evaluate",), BIDIRECTIONAL="finetune", SIMCUT="1")
+        check_run(work_dir / run, work_dir / data / "bpe", {})
 
 
 def test_the_authors_archive_of_wmt14_is_used_as_it_is(tmp_path, raw_dir):
