@@ -101,12 +101,10 @@ class TextWriter:
 class SafeTarInfo(tarfile.TarInfo):
     """The header of a member; refuses one that would fill the memory."""
 
-    @classmethod
-    def frombuf(cls, buf: Union[bytes, bytearray], encoding: str, errors: str) -> "SafeTarInfo":
-        header = super().frombuf(buf, encoding, errors)
-        if not header.isreg() and header.size > LONGEST_HEADER:
-            raise tarfile.ReadError(f"a header of {header.size} bytes")
-        return header
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:  # the standard library's hook for subclasses
+        if not self.isreg() and self.size > LONGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {self.size} bytes")
+        return super()._proc_member(archive)
 
 
 def copy_limited(stream: Union[IO[bytes], gzip.GzipFile], out: IO[bytes], most: int, name: str) -> int:

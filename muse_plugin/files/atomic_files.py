@@ -39,6 +39,8 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {path}: there is no folder {path.parent}; create it first.")
+    with contextlib.suppress(FileNotFoundError):
+        os.lstat(path)  # a name that is too long is refused now, not when the work is done
     start = os.fsdecode(os.fsencode(path.name)[:_LONGEST_NAME])
     temporary = path.with_name(f".{start}.{uuid.uuid4().hex[:8]}.tmp")
     try:

@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import sys
 import zipfile
 
 import pytest
@@ -258,8 +259,9 @@ def test_no_byte_of_the_directory_makes_the_search_stumble(small):
     for place in range(content.index(b"PK\x01\x02"), len(content)):
         changed.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         found.add(find_damage(changed))
-    # The second: a part that would begin before the file does.
-    assert {"it is cut short", "its list of parts is damaged", "it is an archive of something else"} < found
+    assert {"it is cut short", "it is an archive of something else"} < found
+    if sys.version_info < (3, 14):  # which itself finds a part that would begin before the file does
+        assert "its list of parts is damaged" in found
 
 
 def test_files_of_old_torch_are_whole_or_not(tmp_path):

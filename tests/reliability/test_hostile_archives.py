@@ -348,7 +348,8 @@ def test_a_gz_file_that_unpacks_to_more_than_it_should_is_read_no_further(tmp_pa
     ],
     ids=["deep", "no_text", "empty", "list", "list_inside", "text_inside", "huge_number"],
 )
-def test_a_table_of_hostile_results_gives_one_sentence(tmp_path, content):
+def test_a_table_of_hostile_results_gives_one_sentence(tmp_path, monkeypatch, content):
+    monkeypatch.syspath_prepend(str(RECIPE))
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(
         ValueError, match=r"a\.json must be written by 'muse-plugin evaluate --output', but is not"

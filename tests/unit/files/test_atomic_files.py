@@ -81,6 +81,6 @@ def test_folder_and_missing_folder_are_refused(tmp_path):
 def test_a_fault_of_the_system_names_the_file_that_was_asked_for(tmp_path):
     path = tmp_path / ("a" * 256)
     with pytest.raises(OSError, match="too long") as caught:
-        open_atomically(path).__enter__()
+        open_atomically(path).__enter__()  # before the work that it is for
     assert caught.value.filename == str(path)
     assert not os.listdir(tmp_path)

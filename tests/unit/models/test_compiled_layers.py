@@ -10,7 +10,7 @@ from support.helpers import assert_close
 from support.muse_models import build, logits_of, make_batch, make_pair, make_sentence
 from torch._dynamo.utils import counters
 
-from muse_plugin.models import muse
+from muse_plugin.models import muse_layers
 from muse_plugin.modules import compiled_layer
 from muse_plugin.ops import dynamic_conv as op
 
@@ -252,7 +252,7 @@ def test_flags_that_do_not_go_together_are_refused(monkeypatch):
         ValueError, match=r"^--compile-layers keeps .* but got --offload-activations; drop one of them\.$"
     ):
         build(compile_layers=True, checkpoint_activations=True, offload_activations=True)
-    monkeypatch.setattr(muse, "fsdp_wrap", lambda layer, **_: torch.nn.Sequential(layer))
+    monkeypatch.setattr(muse_layers, "fsdp_wrap", lambda layer, **_: torch.nn.Sequential(layer))
     with pytest.raises(NotImplementedError, match="but got --ddp-backend fully_sharded; use another --ddp-backend"):
         build(compile_layers=True)
 

@@ -136,6 +136,7 @@ def test_a_truncated_gz_is_named(tmp_path, download):
 def test_a_full_disk_is_noticed_before_the_download(tmp_path, download, monkeypatch):
     usage = namedtuple("usage", "total used free")(1, 1, 3 << 20)
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(download.shutil, "which", lambda program: program)
     with pytest.raises(OSError, match="has 3 MiB left, but http://x needs 10 MiB"):
         download.fetch(download.Wanted("0" * 64, 10 << 20, "corpus.tgz", ("http://x",)), tmp_path)
 
