@@ -12,6 +12,7 @@ import torch
 from fairseq import hub_utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models.transformer import TransformerModelBase
+from omegaconf import open_dict
 
 from muse_plugin_command.flag_suggestions import find_near
 from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
@@ -26,6 +27,12 @@ _SETTINGS |= signature(hub_utils.GeneratorHubInterface.generate).parameters.keys
 
 class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
     """fairseq's hub for raw text as it comes: blank lines stay blank, and of long ones the beginning is read."""
+
+    def __init__(self, cfg: Any, task: Any, models: Any) -> None:
+        super().__init__(cfg, task, models)
+        if cfg.dataset.max_tokens is not None:  # of training: a batch must hold the longest sentence
+            with open_dict(cfg.dataset):
+                cfg.dataset.max_tokens = max(cfg.dataset.max_tokens, self.max_positions[0])
 
     def sample(self, sentences: Any, beam: int = 1, verbose: bool = False, **kwargs: Any) -> Any:
         """As fairseq's, which ``translate`` calls: a list of texts for a list, one text for one."""
@@ -63,6 +70,9 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
             raise TypeError(f"the search has no setting called {name!r}; {advice}")
         if beam < 1:
             raise ValueError(f"beam must be at least 1, but is {beam}; 5 is usual.")
+        if kwargs.get("print_alignment"):
+            for model in self.models:
+                model.decoder.needs_attention = True  # which was dropped when the model was loaded
         return super().generate(tokenized_sentences, beam, verbose, **kwargs)
 
 

@@ -65,6 +65,18 @@ def test_the_hub_leaves_blank_lines_blank_and_reads_the_beginning_of_long_ones(f
     assert "sentence 1 is longer than 20 tokens; only its beginning is translated." in caplog.messages
 
 
+def test_the_hub_takes_sentences_longer_than_the_batches_of_training(folder, expected):
+    model = MuseModel.from_pretrained(folder, max_tokens=3)
+    assert model.translate(GERMAN[:3], beam=3, max_len_a=1.5, max_len_b=30) == expected
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_the_hub_aligns_words_when_it_is_asked_to(folder, kind):
+    model = MuseModel.from_pretrained(folder)
+    found = model.generate([model.encode(GERMAN[0])], beam=2, print_alignment=kind, max_len_b=9)[0][0]
+    assert len(found["alignment"]) > 0
+
+
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     sentence = (
         r"^the folder must hold one of checkpoint_avg\.pt, checkpoint_best\.pt, checkpoint_last\.pt, but "
