@@ -47,16 +47,19 @@ def check_config(
             "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "
             "drop one of them."
         )
+    way_out = "drop the flag"
+    if config_class.share_all_embeddings:  # a switch that a preset turns on cannot be turned off
+        way_out = "take an --arch that does not share them, such as muse_large"
     if cfg.share_all_embeddings and source_dictionary != target_dictionary:
         faults.append(
             "--share-all-embeddings needs one dictionary for both languages, but got a source dictionary of "
             f"{len(source_dictionary)} and a different target dictionary of {len(target_dictionary)} symbols; "
-            "preprocess with --joined-dictionary or drop the flag."
+            f"preprocess with --joined-dictionary or {way_out}."
         )
     if cfg.share_all_embeddings and cfg.encoder_embed_dim != cfg.decoder_embed_dim:
         faults.append(
             "--share-all-embeddings needs --encoder-embed-dim to equal --decoder-embed-dim, "
-            f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or drop the flag."
+            f"but got {cfg.encoder_embed_dim} and {cfg.decoder_embed_dim}; change one of them or {way_out}."
         )
     faults += _output_faults(cfg, target_dictionary)
     if not faults:

@@ -386,3 +386,7 @@ def test_a_flag_changes_the_number_of_parameters_as_counted_by_hand(change):
 @pytest.mark.parametrize("name", ["muse_wmt_en_de", "muse_simple_wmt_en_fr"])
 def test_a_switch_that_a_preset_turns_on_stays_on_when_it_is_given(name, words):
     assert parse("--arch", name, *words).share_all_embeddings is True
+    way_out = r"preprocess with --joined-dictionary or take an --arch that does not share them, such as muse_large\.$"
+    with pytest.raises(ValueError, match=way_out):
+        build(parse("--arch", name, *words), (90, 99))
+    assert not MODEL_DATACLASS_REGISTRY["muse_large"].share_all_embeddings
