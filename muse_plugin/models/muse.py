@@ -11,6 +11,7 @@ from typing import Dict, Optional
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from fairseq.modules import FairseqDropout
 from omegaconf import DictConfig, open_dict
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from muse_plugin.models.muse_faults import check_config, check_supervision
 from muse_plugin.models.registration import register
 from muse_plugin.modules.compiled_layer import NoCompilerError
 from muse_plugin.modules.gated_conv import GatedConv
+from muse_plugin.modules.retained_dropout import RetainsDropout
 
 
 @register("muse", MuseConfig)
@@ -113,7 +115,8 @@ class MuseModel(HubLoading):
         """fairseq calls this before generation.
 
         Raises:
-            ValueError: for ``--replace-unk`` without ``--print-alignment``, with which alone fairseq aligns words.
+            ValueError: for ``--replace-unk`` without ``--print-alignment``, with which alone fairseq aligns words, and
+                for ``--retain-dropout-modules`` that would switch all dropout off.
         """
         generation = cfg.generation
         if getattr(generation, "replace_unk", None) is not None and not getattr(generation, "print_alignment", None):
@@ -121,6 +124,15 @@ class MuseModel(HubLoading):
                 "--replace-unk copies the words that unknown ones are aligned to, but there is no --print-alignment; "
                 "add it."
             )
+        wanted = getattr(generation, "retain_dropout_modules", None)  # names in one word, as fairseq searches them
+        if getattr(generation, "retain_dropout", False) and wanted is not None:
+            parts = [module for module in self.modules() if isinstance(module, (RetainsDropout, FairseqDropout))]
+            known = {getattr(module, "module_name", None) or type(module).__name__ for module in parts}
+            if not any(name in wanted for name in known):
+                raise ValueError(
+                    f"--retain-dropout-modules must name modules that drop something, here {', '.join(sorted(known))}, "
+                    f"but got {wanted}; name some of these, with commas, or leave the flag out for all."
+                )
         super().prepare_for_inference_(cfg)
 
     def gate_weights(self) -> Dict[str, Tensor]:

@@ -167,3 +167,12 @@ def test_positions_of_a_step_are_not_looked_up_for_the_whole_prefix(monkeypatch)
     for end in (2, 3, 4):
         net.decoder(previous[:, :end], encoder_out, incremental_state=state)
     assert looked_up == [2, 1, 1]
+
+
+def test_modules_that_retain_dropout_must_be_there():
+    net = build()
+    names = "ParallelLayer,SelfAttention"
+    net.prepare_for_inference_(generation(retain_dropout=True, retain_dropout_modules=names))
+    with pytest.raises(ValueError, match=r"^--retain-dropout-modules must .* ParallelLayer, Self.*ParalelLayer"):
+        net.prepare_for_inference_(generation(retain_dropout=True, retain_dropout_modules="ParalelLayer"))
+    net.prepare_for_inference_(generation(retain_dropout=False, retain_dropout_modules="ParalelLayer"))
