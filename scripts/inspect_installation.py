@@ -32,11 +32,8 @@ SEPARATELY = ("torch", "fairseq-fixed")
 OPTIONAL = "seqeval"  # its build may fail; the rest works without it
 STAND_INS = ROOT / "muse_plugin" / "fairseq_stand_ins"
 AS_PACKAGE = Path("dataclass", "utils.py")  # found as a package before fairseq's module of this name
-EXTENSIONS = [
-    name
-    for name in (path.relative_to(STAND_INS) for path in STAND_INS.rglob("*.py"))
-    if name.name != "__init__.py" and name != AS_PACKAGE
-]
+FILES = [path.relative_to(STAND_INS) for path in STAND_INS.rglob("*.py") if path.name != "__init__.py"]
+EXTENSIONS = [name for name in FILES if name != AS_PACKAGE]
 
 
 def read_plugin_requirements(extras):

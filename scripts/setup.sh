@@ -47,14 +47,17 @@ run_logged() {
   "$@" >>"$log" 2>&1
 }
 
-is_usable_python() { # 3.10 to 3.14, able to make virtual environments
-  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' >/dev/null 2>&1
+versions="3.10 to 3.14"
+check_version='import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'
+
+is_usable_python() { # of these versions, able to make virtual environments
+  "$1" -c "import venv, ensurepip; $check_version" >/dev/null 2>&1
 }
 
 find_python() {
   local candidate
   if [[ -n "${PYTHON:-}" ]]; then
-    is_usable_python "$PYTHON" || fail "PYTHON must be Python 3.10 to 3.14 with venv and ensurepip, but $PYTHON is not."
+    is_usable_python "$PYTHON" || fail "PYTHON must be Python $versions with venv and ensurepip, but $PYTHON is not."
     printf '%s\n' "$PYTHON"
     return
   fi
@@ -64,7 +67,7 @@ find_python() {
       return
     fi
   done
-  fail "no Python 3.10 to 3.14 with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
+  fail "no Python $versions with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
 }
 
 make_environment() {
@@ -141,8 +144,8 @@ if is_current; then
 else
   make_environment
   : >"$log"
-  "$python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' ||
-    fail "Python 3.10 to 3.14 is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
+  "$python" -c "$check_version" ||
+    fail "Python $versions is needed, but $prefix has $("$python" --version 2>&1); use another environment, or deactivate it to get one made."
   if [[ -e "$unfinished" ]]; then
     printf 'an earlier run was interrupted; continuing ...\n'
     "$python" "$inspect" forget-damaged
