@@ -23,9 +23,9 @@ def size(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help, "range": "size"})
 
 
-def rate(default: Any, help: str, advice: str = "") -> Any:
+def rate(default: Any, help: str, advice: str = "", alias: str | None = None) -> Any:
     """A flag that must lie in [0, 1), if it has a value; ``advice`` ends the sentence of ``find_wrong_values``."""
-    return field(default=default, metadata={"help": help, "range": "rate", "advice": advice})
+    return field(default=default, metadata={"help": help, "range": "rate", "advice": advice, "argparse_alias": alias})
 
 
 def nonnegative(default: Any, help: str) -> Any:

@@ -7,6 +7,7 @@ fairseq's files are not touched: names in loaded modules are bound again, for th
 from muse_plugin.fairseq_repairs import (
     architecture_help,
     atomic_checkpoints,
+    bare_replace_unk,
     batches_after_resuming,
     bf16_without_tpu,
     checkpoint_bombs,
@@ -78,6 +79,7 @@ REPAIRS: tuple[Repair, ...] = (
     checkpoint_mismatch.REPAIR,
     unused_bias.REPAIR,
     unlogged_metric.REPAIR,
+    bare_replace_unk.REPAIR,
 )
 
 

@@ -72,7 +72,8 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
             raise ValueError(f"beam must be at least 1, but is {beam}; 5 is usual.")
         if kwargs.get("print_alignment"):
             for model in self.models:
-                model.decoder.needs_attention = True  # which was dropped when the model was loaded
+                if hasattr(model.decoder, "return_attention"):  # which was dropped when the model was loaded
+                    model.decoder.return_attention()
         return super().generate(tokenized_sentences, beam, verbose, **kwargs)
 
 

@@ -138,7 +138,9 @@ class DropoutFlags(FairseqDataclass):
     )
     dropout: float = rate(0.1, "probability of dropping a channel of the embedded input, and see --branch-dropout")
     attention_dropout: float = rate(0.0, "probability of dropping an attention weight")
-    activation_dropout: float = rate(0.0, "probability of dropping a hidden unit of the feed-forward branch")
+    activation_dropout: float = rate(
+        0.0, "probability of dropping a hidden unit of the feed-forward branch", alias="--relu-dropout"
+    )
     branch_dropout: Optional[float] = rate(
         None, "probability of dropping a channel of a branch's output before the residual sum (default: --dropout)"
     )

@@ -1,7 +1,7 @@
 """The decoder of MUSE (arXiv:1911.09483): one pass in training, step by step in a search."""
 
 from dataclasses import dataclass, replace
-from typing import Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from muse_plugin.models.muse_layers import ParallelLayers, linear_backend
 from muse_plugin.models.static_decoding import StaticSearch, StaticSteps
-from muse_plugin.modules.attention import make_padding
+from muse_plugin.modules.attention import CrossAttention, make_padding
 from muse_plugin.modules.branch import LayerContext
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache, group_rows
@@ -243,11 +243,33 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
             need_attn: whether generation must return attention (``--print-alignment``, ``--replace-unk``).
         """
         super().make_generation_fast_()
-        self.needs_attention = need_attn
+        self.needs_attention = False
+        if need_attn:
+            self.return_attention()
+
+    def return_attention(self) -> None:
+        """From now on, generation returns attention.
+
+        Raises:
+            ValueError: if there is no cross-attention.
+        """
+        if not any(isinstance(module, CrossAttention) for module in self.modules()):
+            raise ValueError("--print-alignment reads cross-attention, but the decoder has none; drop the flag.")
+        self.needs_attention = True
 
     def pack(self) -> "_PackedDecoder":
         """See ``InferenceForm``."""
         return _PackedDecoder(self)
+
+    def get_normalized_probs_scriptable(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        """As fairseq's, whose adaptive softmax has no gradient for the probabilities of all words.
+
+        Raises:
+            ValueError: if a loss asks for them with adaptive softmax.
+        """
+        if self.adaptive_softmax is not None and self.training and torch.is_grad_enabled():
+            raise ValueError("--adaptive-softmax-cutoff trains with --criterion adaptive_loss alone; add that.")
+        return super().get_normalized_probs_scriptable(net_output, log_probs, sample)
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Turns states into scores of the target dictionary, shape (B, T, V); as they are with adaptive softmax."""

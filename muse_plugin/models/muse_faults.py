@@ -7,7 +7,7 @@ from fairseq import utils
 
 from muse_plugin.contracts.flag import fault_of, find_wrong_values, flag_name, naming
 from muse_plugin.models.attention_bias_flags import plan_biases, warn_of_idle_bias_flags
-from muse_plugin.models.encoder_layers import BRANCH_FLAGS, PARALLEL, encoder_layer_faults, find_layer_type
+from muse_plugin.models.encoder_layers import BRANCH_FLAGS, MULTI_SCALE, PARALLEL, encoder_layer_faults, find_layer_type
 from muse_plugin.models.muse_config import (
     ADAPTIVE_INPUTS,
     CONV_TYPES,
@@ -22,7 +22,7 @@ from muse_plugin.models.muse_config import (
     read_kernel_sizes,
     read_stages,
 )
-from muse_plugin.models.sentence_config import find_without_effect
+from muse_plugin.models.sentence_config import find_without_effect, warn_without_effect
 from muse_plugin.ops.dynamic_conv_fairseq import SIZES as FAIRSEQ_SIZES
 
 
@@ -77,6 +77,10 @@ def check_config(
         )
     if faults:
         raise ValueError("\n".join(faults))
+    if cfg.encoder_positions == "none":
+        warn_without_effect(cfg, config_class, ["encoder_learned_pos"], "with --encoder-positions none")
+    if find_layer_type(cfg, "encoder") == MULTI_SCALE:
+        warn_without_effect(cfg, config_class, ["encoder_ffn_embed_dim"], f"with --encoder-layer-type {MULTI_SCALE}")
     for side in ("encoder", "decoder"):
         if find_layer_type(cfg, side) == PARALLEL:
             warn_of_idle_bias_flags(cfg, config_class, side)

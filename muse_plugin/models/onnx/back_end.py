@@ -10,7 +10,7 @@ from typing import Any
 from muse_plugin.models.onnx.graph_search import search_by_graphs_
 from muse_plugin.models.onnx.graphs import make_graphs
 from muse_plugin.models.onnx.onnx_file import ENCODER_NAME, STEP_NAME, round_to_int8, write_encoder, write_step
-from muse_plugin.models.onnx.sessions import WAY_OUT, WHAT, OnnxDecoder, OnnxEncoder, check_place, refuse
+from muse_plugin.models.onnx.sessions import ATTENTION, WAY_OUT, WHAT, OnnxDecoder, OnnxEncoder, check_place, refuse
 from muse_plugin_command.flag_checks import check_packages
 
 
@@ -28,7 +28,7 @@ def run_in_onnxruntime_(model: Any, need_attn: bool = False, retain_dropout: boo
     """
     check_packages(WHAT, "onnx", "onnxruntime", extra="export")
     if need_attn:
-        raise refuse("attention (--print-alignment, --replace-unk)")
+        raise refuse(ATTENTION)
     if retain_dropout:
         raise refuse("dropout (--retain-dropout)")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # or onnxruntime 1.29 and later report to their maker

@@ -21,6 +21,7 @@ from muse_plugin.modules.layer_cache import group_rows
 _STATE = "onnxruntime"
 WHAT = "the inference back end onnxruntime"
 WAY_OUT = "take the back end torch"
+ATTENTION = "attention (--print-alignment, --replace-unk)"
 
 
 def refuse(wanted: str) -> NotImplementedError:
@@ -135,6 +136,10 @@ class OnnxDecoder(FairseqIncrementalDecoder):
         self._longest = decoder.max_positions()
         self.session = _Session(path)
         self.shapes = dict(history_shapes)
+
+    def return_attention(self) -> None:
+        """Raises NotImplementedError: the graph has no attention among its outputs."""
+        raise refuse(ATTENTION)
 
     def forward(
         self,

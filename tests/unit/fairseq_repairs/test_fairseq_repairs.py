@@ -253,6 +253,17 @@ def test_exactly_the_tokens_that_repeat_an_ngram_are_forbidden(data, n, step, ro
         assert set(torch.isinf(score).nonzero().flatten().tolist()) == forbidden_tokens(row, n)
 
 
+# ---- unknown words without a dictionary of alignments ----------------------------------------------------------------
+
+
+def test_replace_unk_without_a_file_copies_the_aligned_word(tmp_path):
+    bare = options.get_generation_parser().parse_args(["--replace-unk"])
+    assert utils.load_align_dict(bare.replace_unk) == {}
+    (tmp_path / "words").write_text("Haus house\n")
+    assert utils.load_align_dict(str(tmp_path / "words")) == {"Haus": "house"}
+    assert utils.load_align_dict(None) is None
+
+
 # ---- R-Drop ----------------------------------------------------------------------------------------------------------
 
 

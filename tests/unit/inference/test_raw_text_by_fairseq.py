@@ -77,6 +77,13 @@ def test_the_hub_aligns_words_when_it_is_asked_to(folder, kind):
     assert len(found["alignment"]) > 0
 
 
+def test_the_hub_has_no_alignments_from_onnxruntime(folder):
+    pytest.importorskip("onnxruntime")
+    model = MuseModel.from_pretrained(folder, inference_backend="onnxruntime")
+    with pytest.raises(NotImplementedError, match=r"onnxruntime only searches, but was asked for attention \("):
+        model.generate([model.encode(GERMAN[0])], beam=2, print_alignment="hard")
+
+
 def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     sentence = (
         r"^the folder must hold one of checkpoint_avg\.pt, checkpoint_best\.pt, checkpoint_last\.pt, but "

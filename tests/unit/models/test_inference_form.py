@@ -112,6 +112,12 @@ def test_words_are_replaced_only_where_they_are_aligned():
     assert net.decoder.needs_attention
 
 
+def test_words_cannot_be_aligned_without_cross_attention():
+    net = build(decoder_branches="self_attention,conv,ffn").eval()
+    with pytest.raises(ValueError, match=r"^--print-alignment reads cross-attention, but the decoder has none; drop"):
+        net.prepare_for_inference_(generation(print_alignment="hard"))
+
+
 @torch.no_grad()
 def test_the_form_follows_dtype_and_is_dropped_by_loading():
     _, _, source, previous = make_pair()

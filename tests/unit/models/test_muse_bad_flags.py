@@ -3,8 +3,9 @@
 import re
 
 import pytest
+import torch
 from support.helpers import PACKAGE, run_command
-from support.muse_models import build, faults_of
+from support.muse_models import build, faults_of, lengths_of, make_pair
 from support.warm_python import find_python
 
 from muse_plugin.models.layer_builder import branch_names
@@ -340,3 +341,31 @@ def test_flags_of_a_bias_that_is_not_chosen_are_named(side, caplog):
     caplog.clear()
     build(**{f"{side}_attention_scales": "1,3", f"{side}_attention_bias": "multi-scale"})
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            {"encoder_positions": "none", "encoder_learned_pos": True},
+            "--encoder-learned-pos has no effect with --encoder-positions none, but got True; drop it.",
+        ),
+        (
+            {"encoder_layer_type": "multi_scale", "encoder_ffn_embed_dim": 24},
+            "--encoder-ffn-embed-dim has no effect with --encoder-layer-type multi_scale, but got 24; drop it.",
+        ),
+    ],
+)
+def test_flags_that_an_encoder_does_not_read_are_named(flags, sentence, caplog):
+    build(**flags)
+    assert sentence in caplog.messages
+
+
+def test_training_raises_error_when_a_loss_cannot_train_an_adaptive_softmax():
+    net = build(adaptive_softmax_cutoff="3,6")
+    _, _, source, previous = make_pair()
+    output = net(source, lengths_of(source), previous)
+    with pytest.raises(ValueError, match=r"^--adaptive-softmax-cutoff trains with --criterion adaptive_loss alone;"):
+        net.get_normalized_probs(output, log_probs=True)
+    with torch.no_grad():  # of a translation
+        assert torch.isfinite(net.get_normalized_probs(output, log_probs=True)).all()
