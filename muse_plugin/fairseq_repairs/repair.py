@@ -2,10 +2,12 @@
 
 import functools
 import inspect
+import operator
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import compress
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -62,6 +64,7 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
     """
     held = inspect.getattr_static(owner, name)
     original = getattr(held, "__func__", held)
+    is_original = functools.partial(operator.is_, original)
 
     def put(replacement: Callable[..., Any]) -> None:
         @functools.wraps(original)
@@ -71,9 +74,8 @@ def replace(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
         setattr(owner, name, type(held)(wrapper) if held is not original else wrapper)
         for module_name, module in list(sys.modules.items()) if isinstance(owner, ModuleType) else []:
             if module_name == "__main__" or module_name.partition(".")[0] in ("fairseq", "fairseq_cli"):
-                for attribute, value in list(vars(module).items()):
-                    if value is original:
-                        setattr(module, attribute, wrapper)
+                for attribute in list(compress(vars(module), map(is_original, vars(module).values()))):
+                    setattr(module, attribute, wrapper)
 
     return put
 

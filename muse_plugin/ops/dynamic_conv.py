@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from muse_plugin.ops import dynamic_conv_compiled, dynamic_conv_fairseq
+from muse_plugin.ops import dynamic_conv_fairseq
 from muse_plugin.ops.dropout import draw_mask
 from muse_plugin.ops.dynamic_conv_band import multiply_band, prefers_band
 from muse_plugin.ops.dynamic_conv_cpu import sum_rows
@@ -233,6 +233,8 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
         from muse_plugin.ops import dynamic_conv_triton
 
         if torch.compiler.is_compiling():
+            from muse_plugin.ops import dynamic_conv_compiled
+
             return dynamic_conv_compiled.convolve_with_triton(values, *kernels, padding)
         return dynamic_conv_triton.conv(values, *kernels, padding)
     if backend == "reference":
@@ -245,6 +247,8 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
         return dynamic_conv_fairseq.conv(values, merged, left)
     first = left - (values.shape[2] - merged.shape[2])
     if values.device.type == "cpu" and torch.compiler.is_compiling():
+        from muse_plugin.ops import dynamic_conv_compiled  # whose operators take 0.2 s to declare
+
         return dynamic_conv_compiled.convolve_on_cpu(values, merged, first, padding, backend)
     return (multiply_band if backend == "band" else sum_rows)(values, merged, first, padding)
 

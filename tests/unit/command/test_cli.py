@@ -1,4 +1,5 @@
 import errno
+import gc
 import os
 import re
 import sys
@@ -103,6 +104,14 @@ def test_unknown_flag_and_bad_value_are_refused(fake_command, capsys):
 def test_exit_code_is_what_the_command_returns(fake_command):
     fake_command.run = lambda args: args.size
     assert cli.main(["average", "--size", "7"]) == 7
+
+
+def test_garbage_is_collected_while_a_command_works_and_not_while_it_is_imported(fake_command, monkeypatch):
+    fake_command.run = lambda args: int(gc.isenabled())
+    load_body, while_importing = cli.load_body, []
+    monkeypatch.setattr(cli, "load_body", lambda name: [while_importing.append(gc.isenabled()), load_body(name)][1])
+    assert cli.main(["average"]) == 1
+    assert while_importing == [False]
 
 
 @pytest.mark.parametrize(
