@@ -129,11 +129,11 @@ def _describe(args: argparse.Namespace, predictor: "Predictor") -> dict[str, Any
 
 
 def _write(predictor: "Predictor", answer: Answer, form: str) -> str:
-    write = _write_json if form == "jsonl" else _write_columns
-    return write(answer, predictor.task.labels, predictor.task.predicts)
+    task = predictor.task
+    return _write_json(answer, task.labels, task.predicts) if form == "jsonl" else _write_columns(answer)
 
 
-def _write_columns(answer: Answer, labels: Sequence[str], predicts: str) -> str:
+def _write_columns(answer: Answer) -> str:
     if answer.tags:
         return " ".join(answer.tags)
     numbers = [f"{score:.6g}" for score in answer.scores]

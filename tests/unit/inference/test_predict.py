@@ -188,7 +188,7 @@ def test_other_data_do_not_go_on(classifier, tmp_path, capsys, monkeypatch, chan
     torch.save({**state, "task_state": {}}, tmp_path / "checkpoint_best.pt")
     monkeypatch.setattr(predict_module, "BUFFER_SIZE", 2)
     with monkeypatch.context() as patch:
-        patch.setattr(predict_module, "_write_columns", lambda answer, *names: 1 / 0 if "odd" in answer.words else "x")
+        patch.setattr(predict_module, "_write_columns", lambda answer: 1 / 0 if "odd" in answer.words else "x")
         with pytest.raises(ZeroDivisionError):
             predict(capsys, tmp_path, "good\nbad\nodd\n", "--data", str(data))
     change(data)
