@@ -24,7 +24,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
 
 recipe=quickstart
-# For check_settings, exists, choose_threads and step.
+# For check_settings, exists, choose_threads, keep_memory and step.
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'SKIP_SETUP=0|1' \
@@ -74,7 +74,7 @@ printf '%s\n' "$wanted" >"$run_dir/settings.txt"
 
 choose_threads 4 # matrices of this size gain nothing from more
 device=(--cpu)
-if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(); fi
+if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then device=(); else keep_memory; fi
 
 prepare() {
   local options=()

@@ -78,6 +78,10 @@ choose_threads() { # choose_threads MOST: of a process on the CPU, unless the en
   export OMP_NUM_THREADS
 }
 
+keep_memory() { # glibc keeps the memory of an update, in large pages, for the next one: a fifth more updates (docs/speed.md)
+  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592}
+}
+
 start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folders and defaults; the models and settings of this recipe
   local known=${2-muse muse_simple transformer} # empty: no model is trained, and MODEL means nothing
   recipe=$1
@@ -191,8 +195,7 @@ find_devices() { # sets num_gpus, num_nodes, and device_flags for fairseq's comm
   if ((num_gpus == 0)); then
     ((num_nodes == 1)) || fail "NUM_NODES=$num_nodes needs GPUs, but there is none here; set NUM_GPUS to those of each node."
     device_flags=(--cpu)
-    # glibc keeps the memory of an update, in large pages, for the next one: a fifth more updates (docs/speed.md).
-    export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592}
+    keep_memory
     # The same loss, sooner (docs/speed.md). fairseq's lightconv lacks the output layer that it reads.
     if [[ "${criterion[1]:-}" == label_smoothed_cross_entropy && "$model" != dynamicconv ]]; then
       criterion[1]=fused_label_smoothed_cross_entropy
