@@ -18,8 +18,7 @@ def build(name: str, words: int, classes: int, **flags: object) -> nn.Module:
         **flags: other than the defaults of the model.
     """
     task = ModelFactory(words).make_sentence_task(classes)
-    model: nn.Module = build_model(Namespace(_name=name, arch=name, **flags), task)
-    return model
+    return build_model(Namespace(_name=name, arch=name, **flags), task)
 
 
 def count(*modules: nn.Module) -> int:

@@ -10,5 +10,3 @@ bin=$data/bin
 usual_data=(merges=10000) # others are on the record of a run
 text_flags=(--split) # the files are tokenised already
 choose_criterion "$data"
-name=$model$name_suffix
-run=$work_dir/$name-seed$seed

@@ -14,21 +14,16 @@ from pathlib import Path
 import sacrebleu
 
 from muse_plugin.evaluation.generation_log import check_complete, read_generation_log
-from muse_plugin.files.lines import iterate_stream
+from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.text_pipeline import TextPipeline
 
 NUM_SHOWN = 10
 
 
-def read_lines(path: Path) -> list[str]:
-    with path.open("rb") as stream:
-        return [text for text, _ in iterate_stream(stream)]
-
-
 def read_times(path: Path) -> dict[str, int]:
     times: dict[str, int] = {}
-    for line in read_lines(path):
+    for line in read_lines(path, "--run-dir"):
         name, seconds = line.split("\t")
         times[name] = times.get(name, 0) + int(seconds)
     return times
@@ -66,8 +61,8 @@ def main() -> int:
     args = parser.parse_args()
     run_dir: Path = args.run_dir
 
-    sources = read_lines(run_dir / "text" / "test.raw.de")
-    references = read_lines(run_dir / "text" / "test.raw.en")
+    sources = read_lines(run_dir / "text" / "test.raw.de", "--run-dir")
+    references = read_lines(run_dir / "text" / "test.raw.en", "--run-dir")
     log = read_generation_log(run_dir / "generated" / "generate-test.txt", "the output of fairseq-generate")
     check_complete(log, len(references), "the output of fairseq-generate")
     pipeline = TextPipeline.load(run_dir / "model")

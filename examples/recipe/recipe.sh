@@ -567,7 +567,7 @@ tokenize_raw() { # tokenize_raw DATA SOURCE TARGET NAME... -- FLAGS...: DATA/raw
   done
 }
 
-choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the loss and of BPE-dropout, and name_suffix
+choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the loss and of BPE-dropout, name_suffix, name and run
   local dir=$1
   simcut=${SIMCUT:-0}
   rdrop=${RDROP:-0}
@@ -596,6 +596,8 @@ choose_criterion() { # choose_criterion DATA: sets criterion, the flags of the l
     if [[ "$joint" == 0 ]]; then criterion+=(--target-bpe-codes "${subword_files[1]}"); fi
     name_suffix+=-bpe-dropout
   fi
+  name=$model$name_suffix
+  run=$work_dir/$name-seed$seed
 }
 
 # choose_directions STEM PREFIX BIN: sets name, run, bin and prepared for BIDIRECTIONAL=0 (one direction), pretrain (both at once) or

@@ -10,5 +10,3 @@ bin=$data/bin
 usual_data=(merges=8000) # others are on the record of a run
 text_flags=() # of corpus.py tokenize: none
 choose_criterion "$data"
-name=$model$name_suffix
-run=$work_dir/$name-seed$seed

@@ -12,5 +12,3 @@ valid=${VALID:-held-out}
 usual_data=(merges=40000) # others are on the record of a run
 text_flags=(--normalize --aggressive) # of newstest2014 the punctuation is not normalised
 choose_criterion "$data"
-name=$model$name_suffix
-run=$work_dir/$name-seed$seed

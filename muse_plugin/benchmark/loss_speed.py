@@ -50,8 +50,7 @@ class _OutputLayer(nn.Module):
 
     def get_targets(self, sample: dict[str, Any], _: object) -> Tensor:
         """What fairseq's criterion asks for."""
-        target: Tensor = sample["target"]
-        return target
+        return sample["target"]
 
 
 def _make_run(factory: ModelFactory, loss_name: str, model: _OutputLayer, target: Tensor) -> Callable[[], object]:

@@ -64,5 +64,4 @@ def build_models(args: argparse.Namespace) -> dict[str, Callable[[Tensor, Tensor
 def _run(model: nn.Module, tokens: Tensor, lengths: Tensor) -> Tensor:
     with torch.no_grad():
         out = model(tokens, lengths)
-    result: Tensor = out["encoder_out"][0] if isinstance(out, dict) else out.logits
-    return result
+    return out["encoder_out"][0] if isinstance(out, dict) else out.logits

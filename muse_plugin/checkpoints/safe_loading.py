@@ -17,7 +17,6 @@ import re
 import types
 import typing
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,17 +149,13 @@ def _under_name(target: Any, name: str) -> Any:
 def register() -> None:
     """Puts ``ALLOWED`` on torch's list, for this process. Calling it again changes nothing.
 
-    Before torch 2.4 there is no such list and fairseq's ``torch.load`` restricts nothing: this does nothing then, and
-    ``load_checkpoint`` refuses to read. torch 2.4 and 2.5 have the list, but restrict only who asks for it, which
-    ``load_checkpoint`` does and fairseq does not.
+    torch 2.4 and 2.5 have the list, but restrict only who asks for it, which ``load_checkpoint`` does and fairseq does
+    not.
     """
-    add_safe_globals: Callable[..., None] | None = getattr(torch.serialization, "add_safe_globals", None)
-    if add_safe_globals is None:
-        return
     if _takes_names():
-        add_safe_globals([(target, name) for name, target in ALLOWED.items()])
+        torch.serialization.add_safe_globals([(target, name) for name, target in ALLOWED.items()])
     else:
-        add_safe_globals([_under_name(target, name) for name, target in ALLOWED.items()])
+        torch.serialization.add_safe_globals([_under_name(target, name) for name, target in ALLOWED.items()])
 
 
 def _takes_names() -> bool:
@@ -198,7 +193,6 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: if there is no such file.
         ValueError: if the file is a folder, is cut short or damaged, is no checkpoint, asks for a Python object that
             checkpoints do not need, or would take more memory than the file is large.
-        RuntimeError: if torch is older than 2.4.
     """
     path = Path(path)
     if not path.exists():
@@ -206,11 +200,6 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if path.is_dir():
         raise ValueError(
             f"{path} is a folder, not a checkpoint; name a file in it, such as {path / 'checkpoint_best.pt'}."
-        )
-    if not hasattr(torch.serialization, "add_safe_globals"):
-        raise RuntimeError(
-            f"reading a checkpoint safely needs torch 2.4 or newer, but torch {torch.__version__} is installed; "
-            "upgrade torch."
         )
     register()
     with path.open("rb") as file:  # raises what the system says, such as PermissionError

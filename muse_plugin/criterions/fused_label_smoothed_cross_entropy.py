@@ -4,7 +4,6 @@ The same loss as fairseq's ``label_smoothed_cross_entropy``; ``ops/linear_cross_
 """
 
 import inspect
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.criterions import register_criterion
@@ -19,12 +18,7 @@ from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
 NAME = "fused_label_smoothed_cross_entropy"
 
 
-@dataclass
-class FusedLabelSmoothedCrossEntropyCriterionConfig(LabelSmoothedCrossEntropyCriterionConfig):
-    """The flags of fairseq's label smoothing."""
-
-
-@register_criterion(NAME, dataclass=FusedLabelSmoothedCrossEntropyCriterionConfig)
+@register_criterion(NAME, dataclass=LabelSmoothedCrossEntropyCriterionConfig)
 class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
     """fairseq's label-smoothed cross-entropy without the (tokens x vocabulary) matrix.
 

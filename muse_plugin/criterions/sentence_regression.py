@@ -1,6 +1,5 @@
 """Mean squared error of numbers."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from fairseq.criterions import register_criterion
@@ -14,12 +13,7 @@ from muse_plugin.criterions.sentence_criterion import SentenceCriterion, sum_los
 _SUMS = ("_n", "_x", "_y", "_xx", "_yy", "_xy")
 
 
-@dataclass
-class SentenceRegressionCriterionConfig(FairseqDataclass):
-    """No flags."""
-
-
-@register_criterion("muse_sentence_regression", dataclass=SentenceRegressionCriterionConfig)
+@register_criterion("muse_sentence_regression", dataclass=FairseqDataclass)
 class MuseSentenceRegressionCriterion(SentenceCriterion):
     """Mean squared error of one or several numbers per sentence.
 

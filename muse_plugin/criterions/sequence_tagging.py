@@ -1,6 +1,5 @@
 """Cross-entropy of tags or the likelihood of whole tag sequences, with accuracy of tags and F1 of entities."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,12 +17,7 @@ _IGNORED = -1
 _ENTITY_SUMS = ("_entities_right", "_entities_predicted", "_entities_gold")
 
 
-@dataclass
-class SequenceTaggingCriterionConfig(FairseqDataclass):
-    """No flags."""
-
-
-@register_criterion("muse_sequence_tagging", dataclass=SequenceTaggingCriterionConfig)
+@register_criterion("muse_sequence_tagging", dataclass=FairseqDataclass)
 class MuseSequenceTaggingCriterion(SentenceCriterion):
     """The loss of a tagger: cross-entropy per word, or with ``--crf`` the negative log-likelihood of its sequences.
 

@@ -55,8 +55,7 @@ def _print(parser: argparse.ArgumentParser, given: Sequence[str]) -> NoReturn:
 def _find_arch(given: Sequence[str]) -> Optional[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
-    arch: Optional[str] = parser.parse_known_args(given)[0].arch
-    return arch
+    return parser.parse_known_args(given)[0].arch
 
 
 def _find_defaults(arch: Optional[str]) -> dict[str, Any]:

@@ -52,8 +52,7 @@ def _asked(overrides: Optional[dict[str, Any]], task: Any) -> dict[str, Any]:
     already override nothing else.
     """
     if overrides and "model_overrides" in overrides:
-        asked: dict[str, Any] = evaluate_literal(overrides["model_overrides"])
-        return asked
+        return evaluate_literal(overrides["model_overrides"])
     return dict(overrides or {}) if task is not None else {}
 
 

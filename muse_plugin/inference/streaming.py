@@ -33,13 +33,11 @@ class Line(NamedTuple):
 
     Attributes:
         number: its number, counted from 1.
-        text: what it holds, without its line break.
-        is_valid: false if it was not valid UTF-8; its invalid bytes are U+FFFD in ``text``.
+        text: what it holds, without its line break; bytes that are not UTF-8 are U+FFFD.
     """
 
     number: int
     text: str
-    is_valid: bool = True
 
 
 def check_stream_arguments(args: argparse.Namespace) -> None:
@@ -96,7 +94,7 @@ def _read_lines(stream: BinaryIO, done: int = 0) -> Iterator[Line]:
     for number, (text, is_valid) in enumerate(iterate_stream(stream, done + 1), start=done + 1):
         if not is_valid:
             logger.warning("line %d is not valid UTF-8; its invalid bytes were replaced by U+FFFD.", number)
-        yield Line(number, text, is_valid)
+        yield Line(number, text)
 
 
 def _join(answers: Sequence[str]) -> bytes:

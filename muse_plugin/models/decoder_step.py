@@ -56,8 +56,7 @@ def _make_position_table(side: Any) -> Optional[Tensor]:
         rows = longest + embed.padding_idx + 1
         table: Tensor = SinusoidalPositionalEmbedding.get_embedding(rows, embed.embedding_dim, embed.padding_idx)
         return table.to(side.embed_tokens.weight)
-    learned: Tensor = embed.weight.detach()
-    return learned
+    return embed.weight.detach()
 
 
 class DecoderStep(nn.Module):

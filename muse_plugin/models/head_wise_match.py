@@ -75,7 +75,12 @@ class HeadWiseMatchBase(SentenceModel):
 
     ``represent`` gives what has to be kept of a sentence: the vectors of all compared heads, layer by layer, (B, L * H
     * D); with ``--match classic`` the final state of the classification token.
+
+    Attributes:
+        learns_cls: whether that token is learned where it is needed; else the encoder has its own, or none.
     """
+
+    learns_cls = True
 
     def build_top(self, cfg: Any, outputs: int, tags_words: bool, pairs: bool) -> None:
         """See ``SentenceModel.build_top``.
@@ -108,16 +113,12 @@ class HeadWiseMatchBase(SentenceModel):
                 cfg.match_per_layer,
                 cfg.match_dropout,
             )
-        self.build_cls(cfg)
+        if self.learns_cls and (self.classic or self.head_pooling == "cls"):
+            self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
         # What is above the last compared heads changes nothing: it is not trained, and not waited for.
         unread = [set(find_later(self.encoder, level)) for level in self.levels]
         for parameter in set.intersection(*unread) if unread else ():
             parameter.requires_grad_(False)
-
-    def build_cls(self, cfg: Any) -> None:
-        """Makes the classification token, where it is needed and the encoder does not bring one."""
-        if self.classic or self.head_pooling == "cls":
-            self.cls = nn.Parameter(torch.empty(cfg.encoder_embed_dim).normal_(std=cfg.encoder_embed_dim**-0.5))
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:

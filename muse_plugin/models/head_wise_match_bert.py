@@ -44,15 +44,13 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
     """Head-wise match on BERT; the data are word pieces of its vocabulary."""
 
     encoder: BertEncoder
+    learns_cls = False  # BERT has its own
 
     def __init__(self, cfg: Any, encoder: BertEncoder, special: dict[str, int], offset: int, outputs: int) -> None:
         self.special = special
         self.offset = offset
         self.longest_text = encoder.sizes.max_position_embeddings - len((_FIRST, _LAST))
         super().__init__(cfg, nn.Identity(), encoder, outputs, tags_words=False, pairs=True)
-
-    def build_cls(self, cfg: Any) -> None:
-        """BERT has its own."""
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:

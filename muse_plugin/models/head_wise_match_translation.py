@@ -47,15 +47,14 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
     sign for the end, as in translation, and have no classification token: heads are pooled over words.
     """
 
+    learns_cls = False
+
     def __init__(self, cfg: Any, encoder: MuseEncoder, end: int, outputs: int) -> None:
         self.end = end
         self.padding = encoder.padding_idx
         super().__init__(cfg, nn.Identity(), encoder, outputs, tags_words=False, pairs=True)
         if cfg.freeze_encoder:
             encoder.requires_grad_(False)
-
-    def build_cls(self, cfg: Any) -> None:
-        """There is none in translation."""
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:

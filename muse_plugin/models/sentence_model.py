@@ -234,7 +234,7 @@ class SentenceModel(BaseFairseqModel):
     ) -> tuple[Tensor, Optional[Heads]]:
         assert self.pooling is not None, "a tagger has no sentence vector"
         words, lengths, mask = self.embed(src_tokens, src_lengths, src_characters)
-        return self.pooling.pool(self.encoder(words, lengths, mask), mask, words)
+        return self.pooling(self.encoder(words, lengths, mask), mask, words)
 
     def _check_heads(self, what: str) -> None:
         if not self.has_heads:

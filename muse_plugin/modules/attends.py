@@ -93,8 +93,7 @@ def find_head_sources(encoder: nn.Module) -> list[HeadSource]:
 
 def ask_module(module: Any, *args: Any, **named: Any) -> AttentionWeights:
     """The weights that a module gives itself; see ``Attends``."""
-    weights: AttentionWeights = module.weigh_attention(*args, **named)
-    return weights
+    return module.weigh_attention(*args, **named)
 
 
 @contextmanager

@@ -87,8 +87,7 @@ class BertLayer(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         heads, _ = attend(query, key, value, bias=bias, dropout=dropout)
         x = self.attention_norm(x + self.dropout(self.out_proj(merge_heads(heads))))
-        result: Tensor = self.output_norm(x + self.dropout(self.fc2(self.activation(self.fc1(x)))))
-        return result
+        return self.output_norm(x + self.dropout(self.fc2(self.activation(self.fc1(x)))))
 
     def _project(self, x: Tensor) -> list[Tensor]:
         """Queries, keys and values, each (B, H, T, D)."""

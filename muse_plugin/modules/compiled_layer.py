@@ -33,8 +33,7 @@ class NoCompilerError(RuntimeError):
 
 def compute_layer(layer: Any, x: Tensor, context: LayerContext) -> Tensor:
     """What is compiled: ``ParallelLayer.compute``, without history."""
-    result: Tensor = layer.compute(x, context)
-    return result
+    return layer.compute(x, context)
 
 
 @functools.cache

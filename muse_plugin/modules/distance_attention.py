@@ -101,8 +101,7 @@ class MaskedAttention(nn.Module):
 
     def describe_masks(self, lengths: Tensor) -> Windows:
         """See ``MasksDistance.describe_masks``."""
-        windows: Windows = self.bias(lengths)
-        return windows
+        return self.bias(lengths)
 
     def parameters_after(self, path: Sequence[str]) -> list[nn.Parameter]:
         """The parameters that what W^O reads does not depend on, but for W^O itself; see ``later_parameters.py``."""
@@ -157,5 +156,4 @@ class DistanceAttentionBlock(RetainsDropout):
         """Encodes; see ``MaskedAttention.forward``."""
         context = dropout(self.attention(x, lengths, key_padding_mask), self.dropout, self.drops)
         gated = self.gate_norm(self.gate(x, context))
-        result: Tensor = self.output_norm(gated + self.ffn(gated))
-        return result
+        return self.output_norm(gated + self.ffn(gated))

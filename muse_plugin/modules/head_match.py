@@ -238,8 +238,7 @@ class HeadWiseMatch(nn.Module):
             hidden = self.dropout(torch.relu(self.level_linear(hidden)))
         if self.level_aggregation is not None:
             hidden = self.dropout(self.level_aggregation(hidden.unsqueeze(1)))
-        logits: Tensor = self.output(hidden.squeeze(1))
-        return logits
+        return self.output(hidden.squeeze(1))
 
     def winning_heads(self, first: Tensor, second: Tensor) -> Tensor:
         """How much of each layer's maximum is each head's: the share of channels in which it is the largest.
@@ -260,8 +259,7 @@ class HeadWiseMatch(nn.Module):
         parts = self._match_parts(first, second)
         highest, winner = parts.max(dim=2)
         shares = F.one_hot(winner, parts.shape[2]) * (highest > 0).unsqueeze(-1)
-        result: Tensor = shares.to(parts.dtype).mean(dim=2).view(len(first), *self.shape[:2])
-        return result
+        return shares.to(parts.dtype).mean(dim=2).view(len(first), *self.shape[:2])
 
     @torch.no_grad()
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:
@@ -375,8 +373,7 @@ class VectorMatch(nn.Module):
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """Scores pairs: two of shape (B, ``vector_size``) to logits (B, outputs)."""
         matched = self.match(*(self.dropout(vectors)[:, None, None] for vectors in (first, second)))
-        logits: Tensor = self.output(self.dropout(matched[:, 0, 0]))
-        return logits
+        return self.output(self.dropout(matched[:, 0, 0]))
 
     @torch.no_grad()
     def score_all_pairs(self, first: Tensor, second: Tensor) -> Tensor:

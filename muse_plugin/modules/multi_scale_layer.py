@@ -94,8 +94,7 @@ class MultiScaleLayer(RetainsDropout):
             self.attention_dropout if self.drops else 0.0,
         )
         update = torch.relu(self.out_proj(merge_heads(out)))
-        result: Tensor = self.layer_norm(x + dropout(update, self.dropout, self.drops))
-        return result
+        return self.layer_norm(x + dropout(update, self.dropout, self.drops))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of states (B, T, C), each (B, H, T, D); identity heads have values only."""

@@ -196,12 +196,12 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         if not self._recomputes:
             return run(self, x, context)
         with save_on_cpu() if self._offloads else nullcontext():
-            return checkpoint(run, self, x, context, use_reentrant=False)  # type: ignore[no-any-return]
+            return checkpoint(run, self, x, context, use_reentrant=False)
 
     def _project_in(self, x: Tensor, cache: LayerCache | None) -> dict[str, Tensor]:
         """One product for all branches; several where training separates them. Each slice is (B, T or S, size)."""
         if self.packed is not None:
-            return self.packed.project_in(x, cache)  # type: ignore[no-any-return]
+            return self.packed.project_in(x, cache)
         drops = self.drops and self.input_dropout > 0
         noisy = dropout(x, self.input_dropout, drops)
         runs = self._runs[drops, self.training and torch.is_grad_enabled()]
@@ -220,7 +220,7 @@ class ParallelLayer(InferenceForm, RetainsDropout):
     def _project_out(self, outputs: list[Tensor]) -> Tensor:
         """One product for all branches; one per branch where each group has its own dropout mask."""
         if self.packed is not None:
-            return self.packed.out_proj(torch.cat(outputs, dim=-1))  # type: ignore[no-any-return]
+            return self.packed.out_proj(torch.cat(outputs, dim=-1))
         if not (self.drops and self.branch_dropout > 0):
             return linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
         total = None

@@ -29,8 +29,7 @@ def run_unpadded(network: nn.GRU | nn.LSTM, x: Tensor, lengths: Tensor) -> Tenso
     lengths = lengths.clamp(min=1)
     if x.device.type != "cpu":
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        padded: Tensor = pad_packed_sequence(network(packed)[0], batch_first=True, total_length=x.shape[1])[0]
-        return padded
+        return pad_packed_sequence(network(packed)[0], batch_first=True, total_length=x.shape[1])[0]
     position = torch.arange(x.shape[1])
     padding = mask_padding(lengths, x.shape[1])
     turned = torch.where(padding, position, lengths.unsqueeze(1) - 1 - position)

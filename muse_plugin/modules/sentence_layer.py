@@ -43,7 +43,7 @@ class SentenceLayer(nn.Module):
         if not (self._recomputes and self.training and torch.is_grad_enabled()):
             return self._compute(x, context)
         with save_on_cpu() if self._offloads else nullcontext():
-            return checkpoint(self._compute, x, context, use_reentrant=False)  # type: ignore[no-any-return]
+            return checkpoint(self._compute, x, context, use_reentrant=False)
 
     def _compute(self, x: Tensor, context: LayerContext) -> Tensor:
         result: Tensor = self.layer(x.transpose(0, 1), context.lengths, context.key_padding_mask)

@@ -83,7 +83,7 @@ class SentencePooling(nn.Module):
     Attributes:
         output_size: width of the result.
         needs_cls: whether a classification token has to come before the sentence.
-        has_heads: whether there are heads, whose weights ``pool`` also returns.
+        has_heads: whether there are heads.
 
     Raises:
         ValueError: if the kind is unknown, or its settings are wrong.
@@ -100,8 +100,10 @@ class SentencePooling(nn.Module):
         self.has_heads = any(isinstance(part, AttentionHeads) for part in parts)
         self.output_size = width if kind in _AVERAGED else sum(part.output_size for part in parts)
 
-    def forward(self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None) -> Tensor:
-        """Pools.
+    def forward(
+        self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None
+    ) -> tuple[Tensor, Heads | None]:
+        """Pools, and shows what the heads did.
 
         Args:
             states: shape (B, T, C); the classification token's first, where it is needed.
@@ -109,17 +111,8 @@ class SentencePooling(nn.Module):
             words: what the encoder read, shape (B, T, D), for low-rank attention with the mean as its context.
 
         Returns:
-            Shape (B, ``output_size``).
-        """
-        return self.pool(states, padding_mask, words)[0]
-
-    def pool(
-        self, states: Tensor, padding_mask: Tensor | None = None, words: Tensor | None = None
-    ) -> tuple[Tensor, Heads | None]:
-        """Pools, and shows what the heads did; arguments as of ``forward``.
-
-        Returns:
-            The vectors, and weights and vectors of the heads; None for a pooling without heads.
+            The vectors, shape (B, ``output_size``), and weights and vectors of the heads; None for a pooling without
+            heads.
         """
         heads, vectors = None, []
         for part in self.parts:

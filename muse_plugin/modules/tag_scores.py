@@ -38,8 +38,7 @@ class TagScores(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Scores, shape (B, T, tags), for states of shape (B, T, C)."""
-        scores: Tensor = self.linear(self.dropout(states))
-        return scores
+        return self.linear(self.dropout(states))
 
     def losses(self, scores: Tensor, lengths: Tensor, tags: Tensor) -> Tensor:
         """Negative log-likelihood of tag sequences under the field.
@@ -64,8 +63,7 @@ class TagScores(nn.Module):
     def decode(self, scores: Tensor, lengths: Tensor) -> list[list[int]]:
         """The best tags of each sentence: Viterbi with a field, the best of each word without; arguments as above."""
         if self.crf is not None:
-            best: list[list[int]] = self.crf.decode(scores.float(), _real(scores, lengths))  # type: ignore[operator]
-            return best
+            return self.crf.decode(scores.float(), _real(scores, lengths))  # type: ignore[operator]
         return [row[:length] for row, length in zip(scores.argmax(-1).tolist(), lengths.tolist(), strict=True)]
 
 

@@ -53,5 +53,4 @@ class MergedDirections(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
         """Encodes states (B, T, C) to (B, T, C); see ``TwoDirections.forward``."""
-        result: Tensor = self.layer_norm(self.out_proj(self.directions(x, lengths, key_padding_mask)))
-        return result
+        return self.layer_norm(self.out_proj(self.directions(x, lengths, key_padding_mask)))

@@ -32,8 +32,7 @@ def dropout(x: Tensor, rate: float, training: bool = True) -> Tensor:
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, rate)
-    result: Tensor = _Masked.apply(x, *draw_mask(x.shape, rate, x.device))  # type: ignore[no-untyped-call]
-    return result
+    return _Masked.apply(x, *draw_mask(x.shape, rate, x.device))  # type: ignore[no-untyped-call]
 
 
 def draw_mask(shape: Sequence[int], rate: float, device: torch.device) -> tuple[Tensor, float]:

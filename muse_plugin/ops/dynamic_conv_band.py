@@ -44,8 +44,7 @@ def multiply_band(values: Tensor, taps: Tensor, left: int, padding: Tensor | Non
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return _multiply(values, taps, left, padding)
-    result: Tensor = _MultiplyBand.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
-    return result
+    return _MultiplyBand.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
 
 
 def multiply_band_gradients(

@@ -38,8 +38,7 @@ def sum_rows(values: Tensor, taps: Tensor, left: int, padding: Tensor | None) ->
         Tensor of shape (B, H, T, D) in the dtype of ``values``, added up in float32, or float64 for float64; in memory
         as (T, B, H, D).
     """
-    result: Tensor = _SumRows.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
-    return result
+    return _SumRows.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
 
 
 def sum_rows_gradients(
@@ -93,8 +92,7 @@ def dot_rows(queries: Tensor, keys: Tensor, left: int, kernel_size: int) -> Tens
         Dot products, shape (B, H, T, K), in float32, or float64 for float64; zero outside 0 .. S-1; in memory with time
         first.
     """
-    result: Tensor = _DotRows.apply(queries, keys, left, kernel_size)  # type: ignore[no-untyped-call]
-    return result
+    return _DotRows.apply(queries, keys, left, kernel_size)  # type: ignore[no-untyped-call]
 
 
 class _DotRows(torch.autograd.Function):

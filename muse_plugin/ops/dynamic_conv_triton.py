@@ -442,5 +442,4 @@ def conv(
             f"{window} and {taps.shape[3]}; use backend='band'."
         )
     arguments = (values, taps, gate, padding, keep, sizes, lefts, normalize, scale)
-    result: Tensor = _DynamicConv.apply(*arguments)  # type: ignore[no-untyped-call]
-    return result
+    return _DynamicConv.apply(*arguments)  # type: ignore[no-untyped-call]

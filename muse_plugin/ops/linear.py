@@ -34,8 +34,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if not _prefers_onednn(x, weight):
         return F.linear(x, weight, bias)
-    result: Tensor = _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return result
+    return _Linear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
@@ -66,8 +65,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(_lay_out(x), _lay_out(weight), bias, "none", [], "")
-        return result
+        return torch.ops.mkldnn._linear_pointwise(_lay_out(x), _lay_out(weight), bias, "none", [], "")
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

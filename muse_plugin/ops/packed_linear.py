@@ -67,10 +67,8 @@ class PackedLinear:
         if self.backend == "plain":
             return F.linear(x, self._packed, self.bias)
         if self.backend == "onednn":
-            result: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
-            return result
-        rounded: Tensor = torch.ops.quantized.linear_dynamic(x.contiguous(), self._packed, _REDUCE_RANGE)
-        return rounded
+            return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return torch.ops.quantized.linear_dynamic(x.contiguous(), self._packed, _REDUCE_RANGE)
 
     def parameters(self) -> tuple[Tensor, Tensor]:
         """W, shape (out, in), and b, shape (out,); of the back end "plain" alone, with zeros where there is no bias."""

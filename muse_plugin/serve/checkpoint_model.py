@@ -24,7 +24,7 @@ def load_checkpoint_model(args: argparse.Namespace) -> ServedModel:
     translator = Translator.load(args.path, args.data, **settings)
 
     def translate(sentences: list[str]) -> list[str]:
-        return translator.translate_lines([Line(i + 1, text, True) for i, text in enumerate(sentences)])
+        return translator.translate_lines([Line(i + 1, text) for i, text in enumerate(sentences)])
 
     pipeline = translator.pipeline
     return ServedModel(

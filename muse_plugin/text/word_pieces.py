@@ -76,8 +76,7 @@ class WordPieces:
 
     def split(self, line: str) -> list[str]:
         """Returns the pieces of a raw text; an empty list if there is nothing that can be seen."""
-        pieces: list[str] = self._tokenizer.encode(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", line)).tokens
-        return pieces
+        return self._tokenizer.encode(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", line)).tokens
 
 
 def read_vocabulary(path: Path) -> list[str]:

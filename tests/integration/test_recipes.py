@@ -151,7 +151,7 @@ def check_model_folder(folder, segmented):
     texts = [" ".join(line) if split else detokenizer.detokenize(line) for line in words]
     same = sum(translator.pipeline.encode_source(text) == line for text, line in zip(texts, lines, strict=True))
     assert same >= (len(lines) if split else 0.8 * len(lines))  # of lower-cased text the ends of sentences differ
-    assert len(translator.translate_lines([Line(1, texts[0], True)])) == 1
+    assert len(translator.translate_lines([Line(1, texts[0])])) == 1
 
 
 def check_run(run, segmented, settings):

@@ -33,8 +33,7 @@ def _generate(
     longest = -1 if tokens is None else _find_longest(generator, tokens.shape[1])
     is_ordinary = prefix_tokens is None and all(value is None for value in others.values()) and _is_ordinary(generator)
     if not is_ordinary or longest < generator.min_len:  # fairseq refuses the latter
-        found: list[list[dict[str, Tensor]]] = _FOUND_BY_FAIRSEQ(generator, sample, prefix_tokens, **others)
-        return found
+        return _FOUND_BY_FAIRSEQ(generator, sample, prefix_tokens, **others)
     check_place(tokens)
     model = generator.model.models[0]
     hypotheses = beam_search(

@@ -212,8 +212,7 @@ class _OutputLayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.output is None:
             assert self.adaptive is not None
-            scores: Tensor = self.adaptive.get_log_prob(x.unsqueeze(1), target=None).squeeze(1)
-            return scores
+            return self.adaptive.get_log_prob(x.unsqueeze(1), target=None).squeeze(1)
         return torch.log_softmax(self.output(x), dim=-1)
 
 

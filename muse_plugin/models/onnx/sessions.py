@@ -105,8 +105,7 @@ class OnnxEncoder(FairseqEncoder):
 
     def max_positions(self) -> int:
         """Of a source, in tokens."""
-        longest: int = self._longest
-        return longest
+        return self._longest
 
 
 @dataclass
@@ -194,5 +193,4 @@ class OnnxDecoder(FairseqIncrementalDecoder):
 
     def max_positions(self) -> int:
         """Of a target, in tokens."""
-        longest: int = self._longest
-        return longest
+        return self._longest

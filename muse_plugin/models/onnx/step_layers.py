@@ -115,8 +115,7 @@ class StepLayer(nn.Module):
         projected = {own: part.unsqueeze(1) for own, part in new.items()}
         projected |= {own: merge_heads(history) for own, history in kept.items()}
         cache = _Cache(self.name, context)
-        result: Tensor = branch(projected, LayerContext(1, causal=True, cache=cache)).squeeze(1)
-        return result
+        return branch(projected, LayerContext(1, causal=True, cache=cache)).squeeze(1)
 
 
 def _is_plain(branch: Branch) -> bool:
@@ -165,8 +164,7 @@ class _FixedWindow(nn.Module):
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         name = self.projections[0].name
         window = F.pad(projected[name][:, -self.size :], (0, 0, self.size - 1, 0))[:, -self.size :]
-        result: Tensor = self.conv({**projected, name: window}, context)
-        return result
+        return self.conv({**projected, name: window}, context)
 
 
 def _fix_windows(branch: Any) -> Any:

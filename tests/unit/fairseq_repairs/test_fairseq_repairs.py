@@ -6,6 +6,7 @@ import io
 import logging
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,6 +31,11 @@ def test_all_repairs_are_in_place_and_applying_again_does_nothing():
     reasons = [repair.why for repair in fairseq_repairs.REPAIRS]
     assert len(set(reasons)) == len(reasons)
     assert all(reasons)
+
+
+def test_every_file_of_a_repair_is_listed():
+    files = {path.stem for path in Path(fairseq_repairs.__file__).parent.glob("*.py")}
+    assert files == {"__init__", "repair", *fairseq_repairs._FILES.split()}
 
 
 # ---- the last batch --------------------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_run_translates_each_line_to_one_line_in_order(model_folder, tmp_path, c
 
 
 def test_translation_does_not_depend_on_the_batch(model_folder):
-    lines = [Line(i, " ".join(GERMAN[i % 3].split()[: 1 + i % 4]), True) for i in range(6)]
+    lines = [Line(i, " ".join(GERMAN[i % 3].split()[: 1 + i % 4])) for i in range(6)]
     alone = Translator.load(model_folder, cpu=True, beam=2, batch_size=1).translate_lines(lines)
     together = Translator.load(model_folder, cpu=True, beam=2, batch_size=4, max_tokens=25).translate_lines(lines)
     assert alone == together
@@ -63,7 +63,7 @@ def test_translation_does_not_depend_on_the_batch(model_folder):
 # Outside of pytest, which sets its own filters, this one is silenced by warning_filters.
 @pytest.mark.filterwarnings(r"ignore:\s*'config' is validated against ConfigStore schema")
 def test_a_checkpoint_with_settings_in_the_old_form_translates_the_same(model_folder):
-    lines = [Line(1, GERMAN[0], True)]
+    lines = [Line(1, GERMAN[0])]
     new = Translator.load(model_folder, cpu=True).translate_lines(lines)
     old = Translator.load(model_folder / "checkpoint_of_old_fairseq.pt", cpu=True).translate_lines(lines)
     assert new == old
@@ -198,7 +198,7 @@ def test_run_raises_error_when_a_file_is_missing(model_folder, name, message):
 def test_a_checkpoint_alone_is_read_with_the_data_of_its_training(model_folder, checkpoint_folder, tmp_path, name):
     (tmp_path / "checkpoints").mkdir()
     checkpoint = shutil.copy(checkpoint_folder / name, tmp_path / "checkpoints")
-    lines = [Line(1, GERMAN[0], True)]
+    lines = [Line(1, GERMAN[0])]
     translator = Translator.load(checkpoint, cpu=True)
     assert translator.folder == checkpoint_folder
     assert translator.translate_lines(lines) == Translator.load(model_folder, cpu=True).translate_lines(lines)
