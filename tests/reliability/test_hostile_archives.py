@@ -3,19 +3,18 @@
 import contextlib
 import gzip
 import hashlib
-import http.server
 import io
 import json
 import lzma
 import shutil
 import sys
 import tarfile
-import threading
 import zipfile
 
 import pytest
 from support.helpers import REPOSITORY, load_program, run_command
 from support.memory_limit import limited_memory
+from support.web_server import serving
 
 MEBIBYTE = 1 << 20
 RECIPE = REPOSITORY / "examples" / "recipe"
@@ -251,28 +250,18 @@ def test_curl_is_told_to_stay_with_https(tmp_path, download, monkeypatch):
 def server():
     """A web server on this machine that sends what is asked for elsewhere."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.server.asked.append(self.path)
-            leads = self.path == "/away"
-            self.send_response(302 if leads else 200)
-            if leads:
-                self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/there")
-            self.send_header("Content-Length", "0" if leads else "4")
-            self.end_headers()
-            self.wfile.write(b"" if leads else b"evil")
+    def answer(self):
+        self.server.asked.append(self.path)
+        leads = self.path == "/away"
+        self.send_response(302 if leads else 200)
+        if leads:
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/there")
+        self.send_header("Content-Length", "0" if leads else "4")
+        self.end_headers()
+        self.wfile.write(b"" if leads else b"evil")
 
-        def log_message(self, *_):
-            pass
-
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.asked = []
-    thread = threading.Thread(target=running.serve_forever)
-    thread.start()
-    yield running
-    running.shutdown()
-    thread.join()
-    running.server_close()
+    with serving(answer, asked=[]) as running:
+        yield running
 
 
 def run_download(folder, line, *words):

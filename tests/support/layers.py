@@ -3,7 +3,9 @@
 from typing import Any, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from muse_plugin.modules.attention import make_padding
 from muse_plugin.modules.attention_bias import Scale
@@ -29,6 +31,26 @@ def run_layer(
     """The states that a layer makes of ``x``, and the weights of cross-attention that it leaves."""
     context = make_context(len(x), key_padding_mask, dtype=x.dtype, **options)
     return layer(x, context), context.attention_weights
+
+
+def make_inputs(length: int, width: int, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """States of three rows and what an encoder made of four words, both partly padded: arguments of ``run_layer``."""
+    mask = torch.zeros(3, length, dtype=torch.bool)
+    mask[1, :2] = True
+    return {
+        "x": torch.randn(length, 3, width, dtype=dtype),
+        "key_padding_mask": mask,
+        "encoder_out": torch.randn(4, 3, width, dtype=dtype),
+        "encoder_padding_mask": torch.tensor([[False] * 4, [True] + [False] * 3, [False] * 3 + [True]]),
+    }
+
+
+def pad_rows(rows: list[Tensor], filling: float, longer: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows (n, C) as a batch with ``filling`` behind them; their lengths, and the mask of the padding."""
+    lengths = torch.tensor([len(row) for row in rows])
+    batch = pad_sequence(rows, batch_first=True, padding_value=filling)
+    batch = F.pad(batch, (0, 0, 0, longer), value=filling)
+    return batch, lengths, torch.arange(batch.shape[1]) >= lengths[:, None]
 
 
 def scales_of(text: str) -> list[Scale]:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from support.helpers import assert_close
-from support.layers import make_context, run_layer
+from support.layers import make_context, make_inputs, run_layer
 from torch import nn
 
 from muse_plugin.modules import parallel_layer
@@ -37,17 +37,6 @@ def make_layer(causal=False, cross=True, width=WIDTH, branch_options=None, **opt
         if "bias" in name:
             nn.init.normal_(parameter)  # zero biases hide mistakes
     return layer
-
-
-def make_inputs(width=WIDTH, dtype=torch.float32):
-    mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
-    mask[1, :2] = True
-    return {
-        "x": torch.randn(LENGTH, BATCH, width, dtype=dtype),
-        "key_padding_mask": mask,
-        "encoder_out": torch.randn(4, BATCH, width, dtype=dtype),
-        "encoder_padding_mask": torch.tensor([[False] * 4, [True] + [False] * 3, [False] * 3 + [True]]),
-    }
 
 
 def cut_slices(layer):
@@ -83,7 +72,7 @@ def separate_layer(layer, inputs, causal):
 @pytest.mark.parametrize("training", [False, True])
 def test_layer_equals_the_formula_with_separate_matrices(normalize_before, causal, training):
     layer = make_layer(causal, normalize_before=normalize_before).train(training)
-    inputs = make_inputs()
+    inputs = make_inputs(LENGTH, WIDTH)
     inputs["x"].requires_grad_()
     leaves = [inputs["x"], *layer.parameters()]
     target = torch.randn(LENGTH, BATCH, WIDTH)
@@ -163,7 +152,7 @@ NOISE = [{"branch_dropout": 0.5}, {"input_dropout": 0.5}, {"branch_dropout": 0.5
 @pytest.mark.parametrize("normalize_before", [False, True])
 def test_sliced_products_equal_the_fused_ones_when_dropout_keeps_everything(monkeypatch, noise, normalize_before):
     monkeypatch.setattr(parallel_layer, "dropout", lambda x, *_, **__: x)
-    noisy, inputs = make_layer(normalize_before=normalize_before, **noise), make_inputs()
+    noisy, inputs = make_layer(normalize_before=normalize_before, **noise), make_inputs(LENGTH, WIDTH)
     quiet = make_layer(normalize_before=normalize_before)
     quiet.load_state_dict(noisy.state_dict())
     inputs["x"].requires_grad_()
@@ -177,7 +166,7 @@ def test_sliced_products_equal_the_fused_ones_when_dropout_keeps_everything(monk
 
 @pytest.mark.parametrize("noise", NOISE, ids=lambda noise: "+".join(noise))
 def test_noise_is_for_training_only(noise):
-    layer, inputs = make_layer(**noise), make_inputs()
+    layer, inputs = make_layer(**noise), make_inputs(LENGTH, WIDTH)
     quiet = make_layer()
     quiet.load_state_dict(layer.state_dict())
     assert_close(run_layer(layer.eval(), **inputs)[0], run_layer(quiet, **inputs)[0], atol=0, rtol=0)
@@ -188,7 +177,7 @@ def test_noise_is_for_training_only(noise):
 @pytest.mark.parametrize("share_value", [True, False])
 def test_input_dropout_touches_only_self_attention_and_convolution(monkeypatch, share_value):
     options = {"share_value": share_value}
-    layer, inputs = make_layer(input_dropout=0.5, branch_options=options), make_inputs()
+    layer, inputs = make_layer(input_dropout=0.5, branch_options=options), make_inputs(LENGTH, WIDTH)
     blind = make_layer(branch_options=options)  # reads zeros where the noisy layer has its input dropped
     blind.load_state_dict(layer.state_dict())
     with torch.no_grad():
@@ -235,7 +224,7 @@ def test_input_dropout_reaches_a_branch_that_projects_its_input_itself(with_atte
 
 
 def test_every_group_gets_its_own_dropout_mask(monkeypatch):
-    layer, inputs = make_layer(branch_dropout=0.5), make_inputs()
+    layer, inputs = make_layer(branch_dropout=0.5), make_inputs(LENGTH, WIDTH)
     masks, real_dropout = [], parallel_layer.dropout
 
     def record(x, p, training=True):
@@ -253,7 +242,7 @@ def test_every_group_gets_its_own_dropout_mask(monkeypatch):
 
 
 def test_dropped_branches_leave_the_input():
-    layer, inputs = make_layer(branch_dropout=1 - 1e-9), make_inputs()
+    layer, inputs = make_layer(branch_dropout=1 - 1e-9), make_inputs(LENGTH, WIDTH)
     expected = layer.layer_norm(inputs["x"])
     assert_close(run_layer(layer.train(), **inputs)[0], expected, atol=1e-6)
 
@@ -262,7 +251,7 @@ def test_dropped_branches_leave_the_input():
 @pytest.mark.parametrize("normalize_before", [False, True])
 def test_any_number_of_new_positions_at_a_time_equals_the_whole(steps, normalize_before):
     layer = make_layer(causal=True, normalize_before=normalize_before).eval()
-    inputs = make_inputs()
+    inputs = make_inputs(LENGTH, WIDTH)
     mask, x = inputs.pop("key_padding_mask"), inputs.pop("x")
     whole, weights = run_layer(layer, x, mask, **inputs, causal=True, need_weights=True)
     cache, start, parts, part_weights = LayerCache(), 0, [], []
@@ -286,7 +275,7 @@ def test_attention_and_convolution_share_their_history():
 
 
 def test_causal_layer_does_not_see_the_future():
-    layer, inputs = make_layer(causal=True), make_inputs()
+    layer, inputs = make_layer(causal=True), make_inputs(LENGTH, WIDTH)
     inputs["key_padding_mask"] = None
     before = run_layer(layer, **inputs, causal=True)[0]
     inputs["x"][3:] += 1.0
@@ -296,7 +285,7 @@ def test_causal_layer_does_not_see_the_future():
 
 
 def test_a_sentence_does_not_depend_on_its_padding():
-    layer, inputs = make_layer(cross=False), make_inputs()
+    layer, inputs = make_layer(cross=False), make_inputs(LENGTH, WIDTH)
     batch = run_layer(layer, inputs["x"], inputs["key_padding_mask"])[0]
     alone = run_layer(layer, inputs["x"][2:, 1:2])[0]
     assert_close(batch[2:, 1:2], alone, atol=2e-6)
@@ -306,7 +295,10 @@ def test_a_sentence_does_not_depend_on_its_padding():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.usefixtures("on_device")
 def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, causal):
-    layer, inputs = make_layer(causal, branch_dropout=0.1, input_dropout=0.1).to(dtype), make_inputs(dtype=dtype)
+    layer, inputs = (
+        make_layer(causal, branch_dropout=0.1, input_dropout=0.1).to(dtype),
+        make_inputs(LENGTH, WIDTH, dtype),
+    )
     inputs["key_padding_mask"][1] = True
     inputs["encoder_padding_mask"][1] = True
     out, weights = run_layer(layer, **inputs, causal=causal, need_weights=True)
@@ -320,13 +312,13 @@ def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, cau
 @pytest.mark.parametrize("noise", [{}, *NOISE], ids=lambda noise: "+".join(noise) or "quiet")
 def test_every_parameter_receives_a_gradient(noise):
     layer = make_layer(**noise)
-    run_layer(layer, **make_inputs())[0].square().sum().backward()
+    run_layer(layer, **make_inputs(LENGTH, WIDTH))[0].square().sum().backward()
     missing = [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()]
     assert missing == []
 
 
 def test_weights_are_returned_only_when_asked_for():
-    layer, inputs = make_layer(), make_inputs()
+    layer, inputs = make_layer(), make_inputs(LENGTH, WIDTH)
     assert run_layer(layer, **inputs)[1] is None
     assert run_layer(layer, **inputs, need_weights=True)[1].shape == (HEADS, BATCH, LENGTH, 4)
     assert run_layer(make_layer(cross=False), inputs["x"], need_weights=True)[1] is None

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import pad_rows
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -13,10 +14,7 @@ LENGTHS = (5, 1, 7, 3)
 
 def make_batch(longer=0, filling=9.0):
     rows = [torch.randn(n, 6, generator=torch.Generator().manual_seed(n)) for n in LENGTHS]
-    batch = torch.full((len(rows), max(LENGTHS) + longer, 6), filling)
-    for i, row in enumerate(rows):
-        batch[i, : len(row)] = row
-    return rows, batch, torch.tensor(LENGTHS)
+    return rows, *pad_rows(rows, filling, longer)[:2]
 
 
 def run_direction(gru, row, suffix):

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import pad_rows
 
 from muse_plugin.modules.sentence_pooling import POOLINGS, SentencePooling
 from muse_plugin.modules.token_reductions import max_over_tokens, mean_over_tokens
@@ -24,10 +25,8 @@ def make_pooling(kind, norms=False):
 def make_states(shift=0.0, filling=50.0, longer=0):
     """Sentences, and the same padded with large numbers; the mask of the padding."""
     rows = [torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) + shift for n in LENGTHS]
-    batch = torch.full((len(rows), max(LENGTHS) + longer, 4), filling)
-    for i, row in enumerate(rows):
-        batch[i, : len(row)] = row
-    return rows, batch, torch.arange(batch.shape[1]) >= torch.tensor(LENGTHS)[:, None]
+    batch, _, mask = pad_rows(rows, filling, longer)
+    return rows, batch, mask
 
 
 def attend_by_hand(pooling, row):

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import pad_rows
 from torch import nn
 
 from muse_plugin.modules.source_to_token import SourceToToken
@@ -29,10 +30,8 @@ def make_states(filling=50.0, longer=0):
     """Sentences, and the same padded; the mask of the padding."""
     generators = [torch.Generator(torch.get_default_device()).manual_seed(n) for n in LENGTHS]
     rows = [torch.randn(n, 4, generator=g).double() for n, g in zip(LENGTHS, generators, strict=True)]
-    batch = torch.full((len(rows), max(LENGTHS) + longer, 4), filling).double()
-    for i, row in enumerate(rows):
-        batch[i, : len(row)] = row
-    return rows, batch, torch.arange(batch.shape[1]) >= torch.tensor(LENGTHS)[:, None]
+    batch, _, mask = pad_rows(rows, filling, longer)
+    return rows, batch, mask
 
 
 def apply_linear(linear, vector):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.helpers import assert_close
-from support.layers import run_layer
+from support.layers import make_inputs, run_layer
 from torch import nn
 
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
@@ -41,17 +41,6 @@ def make_layer(text="self_attention/cross_attention/ffn", causal=True, **options
     return layer
 
 
-def make_inputs():
-    mask = torch.zeros(BATCH, LENGTH, dtype=torch.bool)
-    mask[1, :2] = True
-    return {
-        "x": torch.randn(LENGTH, BATCH, WIDTH),
-        "key_padding_mask": mask,
-        "encoder_out": torch.randn(4, BATCH, WIDTH),
-        "encoder_padding_mask": torch.tensor([[False] * 4, [True] + [False] * 3, [False] * 3 + [True]]),
-    }
-
-
 @torch.no_grad()
 def fill_attention(attention, stage, cross=False):
     weight, bias = stage.in_proj_weight, stage.in_proj_bias
@@ -87,7 +76,7 @@ def make_torch_layer(layer, normalize_before):
 @pytest.mark.parametrize("masked", [False, True])
 def test_encoder_stages_of_one_branch_are_a_transformer_layer(normalize_before, masked):
     layer = make_layer("self_attention/ffn", normalize_before=normalize_before)
-    inputs = make_inputs()
+    inputs = make_inputs(LENGTH, WIDTH)
     x, mask = inputs["x"].requires_grad_(), inputs["key_padding_mask"] if masked else None
     actual, weights = run_layer(layer, x, key_padding_mask=mask)
     expected = make_torch_layer(layer, normalize_before)(x, src_key_padding_mask=mask)
@@ -101,7 +90,7 @@ def test_encoder_stages_of_one_branch_are_a_transformer_layer(normalize_before, 
 @pytest.mark.parametrize("normalize_before", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_decoder_stages_of_one_branch_are_a_transformer_layer(normalize_before, masked):
-    layer, inputs = make_layer(normalize_before=normalize_before), make_inputs()
+    layer, inputs = make_layer(normalize_before=normalize_before), make_inputs(LENGTH, WIDTH)
     if not masked:
         inputs["key_padding_mask"] = None
     actual, _ = run_layer(layer, **inputs, causal=True)
@@ -117,7 +106,7 @@ def test_decoder_stages_of_one_branch_are_a_transformer_layer(normalize_before, 
 
 
 def test_a_layer_of_one_stage_is_that_stage():
-    layer, inputs = make_layer("self_attention,conv,cross_attention,ffn"), make_inputs()
+    layer, inputs = make_layer("self_attention,conv,cross_attention,ffn"), make_inputs(LENGTH, WIDTH)
     expected, weights = run_layer(layer.stages[0], **inputs, causal=True, need_weights=True)
     found = run_layer(layer, **inputs, causal=True, need_weights=True)
     assert_close(found[0], expected, atol=0, rtol=0)
@@ -125,7 +114,7 @@ def test_a_layer_of_one_stage_is_that_stage():
 
 
 def test_a_stage_reads_what_the_stage_before_wrote():
-    layer, inputs = make_layer("self_attention,conv/cross_attention,ffn"), make_inputs()
+    layer, inputs = make_layer("self_attention,conv/cross_attention,ffn"), make_inputs(LENGTH, WIDTH)
     x = inputs.pop("x")
     between, _ = run_layer(layer.stages[0], x, **inputs, causal=True)
     expected, _ = run_layer(layer.stages[1], between, **inputs, causal=True)
@@ -146,7 +135,7 @@ STAGES = [
 @pytest.mark.parametrize("text", STAGES)
 @torch.no_grad()
 def test_any_number_of_new_positions_at_a_time_equals_the_whole(text, packed, steps):
-    layer, inputs = make_layer(text).eval(), make_inputs()
+    layer, inputs = make_layer(text).eval(), make_inputs(LENGTH, WIDTH)
     x, mask = inputs.pop("x"), inputs.pop("key_padding_mask")
     whole, weights = run_layer(layer, x, key_padding_mask=mask, **inputs, causal=True, need_weights=True)
     if packed:
@@ -170,7 +159,7 @@ def test_any_number_of_new_positions_at_a_time_equals_the_whole(text, packed, st
 @pytest.mark.parametrize("text", STAGES)
 @torch.no_grad()
 def test_reordered_rows_continue_like_a_fresh_pass(text, order):
-    layer, inputs, rows = make_layer(text).eval(), make_inputs(), torch.tensor(order)
+    layer, inputs, rows = make_layer(text).eval(), make_inputs(LENGTH, WIDTH), torch.tensor(order)
     x, encoder_out = inputs["x"], inputs["encoder_out"]
     cache = LayerCache()
     for step in range(3):
@@ -216,7 +205,7 @@ def test_reordering_reaches_the_stages_and_their_encoder():
 
 @pytest.mark.parametrize("text", [*STAGES, "cross_attention/self_attention/ffn"])
 def test_weights_of_cross_attention_come_back_whichever_stage_it_is(text):
-    layer, inputs = make_layer(text), make_inputs()
+    layer, inputs = make_layer(text), make_inputs(LENGTH, WIDTH)
     _, weights = run_layer(layer, **inputs, causal=True, need_weights=True)
     assert weights.shape == (HEADS, BATCH, LENGTH, 4)
     assert_close(weights.sum(-1), torch.ones(HEADS, BATCH, LENGTH), atol=1e-6)
@@ -241,7 +230,7 @@ def test_number_of_parameters_is_that_of_a_transformer_layer(cross):
 @pytest.mark.parametrize("text", STAGES)
 def test_every_parameter_receives_a_gradient(text):
     layer = make_layer(text)
-    run_layer(layer, **make_inputs(), causal=True)[0].square().sum().backward()
+    run_layer(layer, **make_inputs(LENGTH, WIDTH), causal=True)[0].square().sum().backward()
     assert [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import pad_rows
 
 from muse_plugin.modules.text_convolution import TextConvolution
 
@@ -13,10 +14,7 @@ LENGTHS = (6, 1, 2)
 
 def make_batch(longer=0, filling=9.0):
     rows = [torch.randn(n, 5, generator=torch.Generator().manual_seed(n)) for n in LENGTHS]
-    batch = torch.full((len(rows), max(LENGTHS) + longer, 5), filling)
-    for i, row in enumerate(rows):
-        batch[i, : len(row)] = row
-    return rows, batch, torch.tensor(LENGTHS), torch.arange(batch.shape[1]) >= torch.tensor(LENGTHS)[:, None]
+    return rows, *pad_rows(rows, filling, longer)
 
 
 def by_hand(encoder, row):

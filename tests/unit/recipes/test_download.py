@@ -2,14 +2,13 @@
 
 import gzip
 import hashlib
-import http.server
 import shutil
 import sys
-import threading
 from collections import namedtuple
 
 import pytest
 from support.helpers import REPOSITORY, run_command
+from support.web_server import serving
 
 TOOL = REPOSITORY / "examples" / "recipe" / "download.py"
 CONTENT = bytes(range(256)) * 500
@@ -19,35 +18,25 @@ CONTENT = bytes(range(256)) * 500
 def server():
     """A web server that knows ranges; ``requests`` has the range of every request."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            files = self.server.files
-            self.server.requests.append(self.headers.get("Range"))
-            if self.path not in files:
-                self.send_error(404)
-                return
-            content, start = files[self.path], 0
-            if self.headers.get("Range"):
-                start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - start))
-            self.end_headers()
-            self.wfile.write(content[start:])
+    def answer(self):
+        files = self.server.files
+        self.server.requests.append(self.headers.get("Range"))
+        if self.path not in files:
+            self.send_error(404)
+            return
+        content, start = files[self.path], 0
+        if self.headers.get("Range"):
+            start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        self.wfile.write(content[start:])
 
-        def log_message(self, *_):
-            pass
-
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    running.files, running.requests = {"/corpus.tgz": CONTENT}, []
-    thread = threading.Thread(target=running.serve_forever)
-    thread.start()
-    yield running
-    running.shutdown()
-    thread.join()
-    running.server_close()
+    with serving(answer, files={"/corpus.tgz": CONTENT}, requests=[]) as running:
+        yield running
 
 
 def write_manifest(folder, server, sha256=None, size=None, path="/corpus.tgz", more=""):
