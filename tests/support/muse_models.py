@@ -204,6 +204,20 @@ def step_through(net, encoder_out, tokens, steps, state=None):
     return torch.cat(parts, dim=1)
 
 
+@torch.no_grad()
+def assert_causal(net, source_length, length, places):
+    """What comes before a changed target word keeps all its bits; what is predicted from that word changes."""
+    source = make_batch([make_sentence(source_length)] * 2)
+    previous = torch.stack([make_sentence(length, seed).roll(1) for seed in (1, 2)])
+    before = logits_of(net, source, previous)
+    for at in places:
+        changed = previous.clone()
+        changed[:, at] = 4 + (changed[:, at] - 3) % (SYMBOLS - 4)
+        after = logits_of(net, source, changed)
+        assert_close(after[:, :at], before[:, :at], atol=0, rtol=0, why=f"changed {at}")
+        assert not torch.equal(after[:, at], before[:, at]), f"changed {at}"
+
+
 def train_once(net, loss_of):
     """The loss under a fixed seed, and gradients by name."""
     torch.manual_seed(5)

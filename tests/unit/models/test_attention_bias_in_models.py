@@ -13,6 +13,7 @@ from support.helpers import assert_close
 from support.muse_models import (
     PAD,
     SYMBOLS,
+    assert_causal,
     assert_same_training,
     assert_search_of_each_alone,
     both,
@@ -159,19 +160,9 @@ def test_sentences_of_one_word_are_finite_and_independent(case):
 # ---- time ---------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
 def test_changing_a_token_leaves_earlier_outputs_bit_identical(case):
-    net = made(case)
-    source = make_batch([make_sentence(9)] * 2)
-    previous = torch.stack([make_sentence(12, seed).roll(1) for seed in (1, 2)])
-    before = logits_of(net, source, previous)
-    for changed in (1, 6, 11):
-        other = previous.clone()
-        other[:, changed] = 4 + (other[:, changed] - 3) % (SYMBOLS - 4)
-        after = logits_of(net, source, other)
-        assert_close(after[:, :changed], before[:, :changed], atol=0, rtol=0)
-        assert not torch.equal(after[:, changed], before[:, changed])
+    assert_causal(made(case), 9, 12, (1, 6, 11))
 
 
 @torch.no_grad()
@@ -392,12 +383,10 @@ def test_compiled_layers_give_the_same_loss_and_gradients(monkeypatch):
         results = []
         for net in (plain, compiled):
             net.zero_grad()
-            loss = loss_of(net, lengths, targets)
-            loss.backward()
-            results.append((loss, {name: p.grad.clone() for name, p in net.named_parameters()}))
-        assert_close(results[1][0], results[0][0], atol=1e-6)
-        for name, gradient in results[0][1].items():
-            assert_close(results[1][1][name], gradient, atol=ATOL, why=name)
+            results.append(
+                train_once(net, lambda net, lengths=lengths, targets=targets: loss_of(net, lengths, targets))
+            )
+        assert_same_training(*results, atol=ATOL)
     assert counters["stats"]["unique_graphs"] - before == 2  # a layer on each side, whatever the lengths
     assert not counters["graph_break"]
 
