@@ -77,6 +77,7 @@ def check_config(
         )
     if faults:
         raise ValueError("\n".join(faults))
+    # Warnings, not faults: checkpoints that were trained with these flags still load.
     if cfg.encoder_positions == "none":
         warn_without_effect(cfg, config_class, ["encoder_learned_pos"], "with --encoder-positions none")
     if find_layer_type(cfg, "encoder") == MULTI_SCALE:

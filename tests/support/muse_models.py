@@ -227,8 +227,8 @@ def train_once(net, loss_of):
 
 
 def assert_same_training(expected, actual, atol=1e-6):
-    """Compares two results of ``train_once``."""
-    assert_close(actual[0], expected[0], atol=atol)
+    """Compares two results of ``train_once``; ``atol`` is of the gradients."""
+    assert_close(actual[0], expected[0], atol=1e-6)
     assert expected[1].keys() == actual[1].keys()
     for name, gradient in expected[1].items():
         assert_close(actual[1][name], gradient, atol=atol, why=name)

@@ -4,7 +4,7 @@ What must hold for every model is in ``test_muse_properties.py``, with short sen
 windows to differ.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -383,9 +383,7 @@ def test_compiled_layers_give_the_same_loss_and_gradients(monkeypatch):
         results = []
         for net in (plain, compiled):
             net.zero_grad()
-            results.append(
-                train_once(net, lambda net, lengths=lengths, targets=targets: loss_of(net, lengths, targets))
-            )
+            results.append(train_once(net, partial(loss_of, lengths=lengths, targets=targets)))
         assert_same_training(*results, atol=ATOL)
     assert counters["stats"]["unique_graphs"] - before == 2  # a layer on each side, whatever the lengths
     assert not counters["graph_break"]

@@ -295,10 +295,8 @@ def test_a_sentence_does_not_depend_on_its_padding():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.usefixtures("on_device")
 def test_rows_of_nothing_but_padding_stay_finite_forward_and_backward(dtype, causal):
-    layer, inputs = (
-        make_layer(causal, branch_dropout=0.1, input_dropout=0.1).to(dtype),
-        make_inputs(LENGTH, WIDTH, dtype),
-    )
+    layer = make_layer(causal, branch_dropout=0.1, input_dropout=0.1).to(dtype)
+    inputs = make_inputs(LENGTH, WIDTH, dtype)
     inputs["key_padding_mask"][1] = True
     inputs["encoder_padding_mask"][1] = True
     out, weights = run_layer(layer, **inputs, causal=causal, need_weights=True)
