@@ -298,7 +298,9 @@ class CrossAttention(Branch):
             return cache.encoder_key_value
         if context.encoder_out is None:
             raise ValueError("cross_attention needs encoder_out, but got None; drop the branch or pass encoder states.")
-        key, value = self.key_value_proj(context.encoder_out).transpose(0, 1).chunk(2, dim=-1)
+        # Parted in the layout of the product, or its gradient would be copied once more.
+        parts = self.key_value_proj(context.encoder_out).chunk(2, dim=-1)
+        key, value = (part.transpose(0, 1) for part in parts)
         if cache is not None:
             cache.encoder_key_value = key, value
         return key, value

@@ -90,7 +90,7 @@ class GatedConv(Branch):
         """The softmax of the gate, shape (number of kernel sizes,); ones where there is no gate."""
         if self.gate is None:
             return torch.ones(len(self.kernel_sizes))
-        return torch.softmax(self.gate.float(), dim=0)
+        return torch.softmax(self.gate, dim=0, dtype=torch.float32)
 
     def _read(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
         """The values, zero at padding if asked: (B, S, C), without history that no kernel reaches."""
@@ -188,6 +188,7 @@ class DynamicConv(_HeadConv):
     """
 
     has_logits = True
+    head_order: Tensor | None
 
     def __init__(self, embed_dim: int, num_heads: int, kernel_sizes: Sequence[int], **options: bool | float) -> None:
         super().__init__(embed_dim, num_heads, kernel_sizes, **options)
@@ -195,6 +196,9 @@ class DynamicConv(_HeadConv):
         self.kernel_weight = nn.Parameter(torch.empty(num_heads * sum(self.kernel_sizes), embed_dim))
         bound = 1.0 / math.sqrt(embed_dim)
         nn.init.uniform_(self.kernel_weight, -bound, bound)
+        by_size = torch.split(torch.arange(len(self.kernel_weight)), [num_heads * size for size in self.kernel_sizes])
+        order = torch.cat([rows.view(num_heads, -1) for rows in by_size], dim=1).flatten()
+        self.register_buffer("head_order", order if len(by_size) > 1 else None, persistent=False)
         self.folded_name = f"{self.projections[0].name}.kernel_logits"
 
     def forward(self, projected: Mapping[str, Tensor], context: LayerContext) -> Tensor:
@@ -224,10 +228,12 @@ class DynamicConv(_HeadConv):
 
     def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
         """See ``_HeadConv.taps``."""
-        weight = self._split_rows(self.kernel_weight.t()).flatten(1)  # (C, H * sum of sizes)
+        weight: Tensor = self.kernel_weight
+        if self.head_order is not None:
+            weight = weight.index_select(0, self.head_order)
         # Time first, as the values are in memory: no copy.
         values = projected[self.projections[0].name][:, -length:].transpose(0, 1)
-        return split_heads(torch.matmul(values, weight).transpose(0, 1), self.num_heads)
+        return split_heads(torch.matmul(values, weight.t()).transpose(0, 1), self.num_heads)
 
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
         """See ``Branch.fold``: kernels predicted from V = W x + b are a linear function of x as well.
@@ -239,23 +245,15 @@ class DynamicConv(_HeadConv):
         kernel_weight = self.kernel_weight.to(weight.dtype)
         largest = max(self.kernel_sizes)
         weights, biases = [], []
-        for size, part in zip(self.kernel_sizes, self._split_sizes(kernel_weight.t()), strict=True):
+        rows_of_sizes = torch.split(kernel_weight.t(), [self.num_heads * size for size in self.kernel_sizes], dim=1)
+        for size, part in zip(self.kernel_sizes, rows_of_sizes, strict=True):
+            part = part.view(-1, self.num_heads, size)
             before = self._padding_left(largest) - self._padding_left(size)
             pad = (before, largest - size - before)
             weights.append(F.pad(torch.tensordot(weight.t(), part, 1), pad))  # (C_in, H, largest)
             biases.append(F.pad(torch.tensordot(bias, part, 1), pad, value=-torch.inf))  # (H, largest)
         folded = torch.stack(weights, dim=2).flatten(1).t().contiguous()
         return {self.folded_name: (folded, torch.stack(biases, dim=1).flatten())}
-
-    def _split_rows(self, x: Tensor) -> Tensor:
-        """(..., rows as in ``kernel_weight``) -> (..., H, sum of sizes); a view where there is one size."""
-        heads = self._split_sizes(x)
-        return heads[0] if len(heads) == 1 else torch.cat(heads, dim=-1)
-
-    def _split_sizes(self, x: Tensor) -> list[Tensor]:
-        """(..., rows as in ``kernel_weight``) -> for each size (..., H, size)."""
-        parts = torch.split(x, [self.num_heads * size for size in self.kernel_sizes], dim=-1)
-        return [part.view(*part.shape[:-1], self.num_heads, -1) for part in parts]
 
 
 class LightweightConv(_HeadConv):

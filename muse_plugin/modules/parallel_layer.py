@@ -26,6 +26,7 @@ from muse_plugin.modules.retained_dropout import RetainsDropout
 from muse_plugin.ops.dropout import dropout
 from muse_plugin.ops.linear import linear
 from muse_plugin.ops.packed_linear import PackedLinear
+from muse_plugin.ops.split import split
 
 # Bytes of projections that are computed at a time in the inference form on a CPU.
 _CPU_CHUNK = 1 << 25
@@ -134,7 +135,7 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         sizes = dict(zip(self.groups, self.group_sizes, strict=True))
         joined = sum(size for group, size in sizes.items() if group not in apart)
         with torch.no_grad():
-            for group, columns in zip(self.groups, self._output_slices(), strict=True):
+            for group, columns in zip(self.groups, split(self.out_proj_weight, self.group_sizes, dim=1), strict=True):
                 bound = gains[group] / math.sqrt(sizes[group])
                 if self.output_init is not None:
                     bound = _bound(self.output_init, sizes[group] if group in apart else joined)
@@ -204,13 +205,15 @@ class ParallelLayer(InferenceForm, RetainsDropout):
             return self.packed.project_in(x, cache)
         drops = self.drops and self.input_dropout > 0
         noisy = dropout(x, self.input_dropout, drops)
-        runs = self._runs[drops, self.training and torch.is_grad_enabled()]
+        # On a GPU, the calls of one more product cost more than the memory that it frees.
+        frees = self.training and torch.is_grad_enabled() and x.device.type == "cpu"
+        runs = self._runs[drops, frees]
         rows = [sum(p.size for p in run) for run in runs]
-        weights, biases = torch.split(self.in_proj_weight, rows), torch.split(self.in_proj_bias, rows)
+        weights, biases = split(self.in_proj_weight, rows), split(self.in_proj_bias, rows)
         projected = {"input": noisy.transpose(0, 1)}
         for run, weight, bias in zip(runs, weights, biases, strict=True):
             product = linear(noisy if run[0].noisy else x, weight, bias)
-            slices = torch.split(product, [p.size for p in run], dim=-1)
+            slices = split(product, [p.size for p in run], dim=-1)
             projected.update((p.name, part.transpose(0, 1)) for p, part in zip(run, slices, strict=True))
         if cache is not None:
             for name in self._cached:
@@ -224,9 +227,10 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         if not (self.drops and self.branch_dropout > 0):
             return linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
         total = None
-        for group, weight, bias in zip(self.groups, self._output_slices(), self.out_proj_bias, strict=True):
-            parts = [out for out, branch in zip(outputs, self._branches(), strict=True) if branch.group == group]
-            result = dropout(_join(parts, weight, bias), self.branch_dropout)
+        columns = split(self.out_proj_weight, [branch.output_size for branch in self._branches()], dim=1)
+        for group, bias in zip(self.groups, self.out_proj_bias, strict=True):
+            own = [i for i, branch in enumerate(self._branches()) if branch.group == group]
+            result = dropout(_join([outputs[i] for i in own], [columns[i] for i in own], bias), self.branch_dropout)
             total = result if total is None else total + result
         assert total is not None
         return total
@@ -264,9 +268,6 @@ class ParallelLayer(InferenceForm, RetainsDropout):
             "keep their history in Python objects, which TorchScript has no types for; run the model from Python, e.g. "
             "loaded by MuseModel.from_pretrained."
         )
-
-    def _output_slices(self) -> tuple[Tensor, ...]:
-        return torch.split(self.out_proj_weight, self.group_sizes, dim=1)
 
     def _branches(self) -> list[Branch]:
         return list(self.branches.values())  # type: ignore[arg-type]
@@ -323,12 +324,11 @@ def _bound(a: float, inputs: int) -> float:
     return math.sqrt(6.0 / ((1.0 + a) * inputs))
 
 
-def _join(parts: list[Tensor], weight: Tensor, bias: Tensor) -> Tensor:
+def _join(parts: list[Tensor], weights: list[Tensor], bias: Tensor) -> Tensor:
     """One product per part instead of one of their concatenation: the gradient keeps the parts, not a copy of them."""
-    first, *rest = torch.split(weight, [part.shape[-1] for part in parts], dim=1)
-    total = linear(parts[0], first, bias)
-    for part, columns in zip(parts[1:], rest, strict=True):
-        total = total + linear(part, columns)
+    total = linear(parts[0], weights[0], bias)
+    for part, weight in zip(parts[1:], weights[1:], strict=True):
+        total = total + linear(part, weight)
     return total
 
 

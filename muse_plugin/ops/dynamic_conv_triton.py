@@ -15,6 +15,7 @@ Range: float16, bfloat16, float32 and float64, with sums in float32 (float64 for
 # No "from __future__ import annotations": some versions of Triton look for tl.constexpr itself.
 
 import contextlib
+import functools
 from typing import Any
 
 import torch
@@ -272,18 +273,9 @@ def _plan(
     padding: Tensor | None,
 ) -> dict[str, Any]:
     """The compile-time arguments that both kernels have in common, and the block sizes."""
-    reach, ahead = max(lefts), _look_ahead(sizes, lefts)
-    window = reach + ahead + 1
-    queries = _FEW_QUERIES if window <= _FEW_QUERIES + 1 else _QUERIES
-    columns = triton.next_power_of_2(queries + window - 1)
-    channels = max(16, min(_MAX_CHANNELS, _MAX_TILE // columns, triton.next_power_of_2(values.shape[3])))
     return {
-        "COUNT": len(sizes),
-        "SIZES": _pack(sizes),
-        "FIRSTS": _pack(tuple(sum(sizes[:i]) for i in range(len(sizes)))),
-        "LEFTS": _pack(lefts),
+        **_choose_blocks(sizes, lefts, values.shape[3]),
         "TOTAL": taps.shape[3],
-        "REACH": reach,
         "NORMALIZE": normalize,
         "HAS_GATE": gate is not None,
         "HAS_PADDING": padding is not None,
@@ -292,6 +284,23 @@ def _plan(
         "ACC": tl.float64 if values.dtype == torch.float64 else tl.float32,
         "OPERAND": _choose_operand(values),
         "PRECISION": _choose_precision(values),
+    }
+
+
+@functools.cache
+def _choose_blocks(sizes: tuple[int, ...], lefts: tuple[int, ...], channels: int) -> dict[str, int]:
+    """What depends on nothing but the shape of the kernels, once: on a GPU, Python is what small batches wait for."""
+    reach, ahead = max(lefts), _look_ahead(sizes, lefts)
+    window = reach + ahead + 1
+    queries = _FEW_QUERIES if window <= _FEW_QUERIES + 1 else _QUERIES
+    columns = triton.next_power_of_2(queries + window - 1)
+    channels = max(16, min(_MAX_CHANNELS, _MAX_TILE // columns, triton.next_power_of_2(channels)))
+    return {
+        "COUNT": len(sizes),
+        "SIZES": _pack(sizes),
+        "FIRSTS": _pack(tuple(sum(sizes[:i]) for i in range(len(sizes)))),
+        "LEFTS": _pack(lefts),
+        "REACH": reach,
         "BLOCK": queries,
         "COLUMNS": columns,
         "CHANNELS": channels,
