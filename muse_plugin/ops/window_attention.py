@@ -41,9 +41,10 @@ _BLOCK = 32
 _KEYS_PER_TAP = 6
 # A fused product with blocks has to save at least this share of the keys.
 _WORTH_BLOCKS = 0.7
-# On a GPU, starting the kernels of several groups of heads takes longer than one product over this many positions:
-# with five scales 9.4 ms against 4.1 for 201 positions, 9.5 against 10.3 for 400 (three layers, float16, H200).
-_FEW_ON_GPU = 256
+# On a GPU, several groups of heads take longer than one product over this many positions: with five scales 9.0 ms
+# against 3.5 for 400, 11.0 against 6.3 for 800 where the sentences are equally long and share one mask (three layers,
+# float16, H200).
+_FEW_ON_GPU = 512
 
 
 class Windows(NamedTuple):
