@@ -125,7 +125,28 @@ def weigh(query: Tensor, key: Tensor, bias: Tensor | None = None, causal: bool =
     return weights
 
 
-class SelfAttention(Branch):
+class _Attention(Branch):
+    """What both branches have in common."""
+
+    output_gain = math.sqrt(3.0)
+
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        check_heads(embed_dim, num_heads, "attention")
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.output_size = embed_dim
+
+    def find_heads(self) -> HeadSource:
+        """See ``Attends.find_heads``."""
+        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
+
+    def extra_repr(self) -> str:
+        """Sizes for ``print(model)``."""
+        return f"num_heads={self.num_heads}, dropout={self.dropout}"
+
+
+class SelfAttention(_Attention):
     """Self-attention branch: W^Q, W^K, W^V are slices "query", "key", "value" of the layer's input projection.
 
     Args:
@@ -140,16 +161,11 @@ class SelfAttention(Branch):
 
     group = "self"
     attends_to = SELF
-    output_gain = math.sqrt(3.0)
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: AttentionBias | None = None) -> None:
-        super().__init__()
-        check_heads(embed_dim, num_heads, "attention")
-        self.num_heads = num_heads
-        self.dropout = dropout
+        super().__init__(embed_dim, num_heads, dropout)
         self.bias = bias
         self.window_backend = "auto"  # of window_attention
-        self.output_size = embed_dim
         self.projections = (
             Projection("query", embed_dim, noisy=True),
             Projection("key", embed_dim, noisy=True, cached=True),
@@ -185,10 +201,6 @@ class SelfAttention(Branch):
         bias = None if mask is None else padding_bias(mask, query.dtype)
         return AttentionWeights(weigh(query, key, bias, context.causal), mask)
 
-    def find_heads(self) -> HeadSource:
-        """See ``Attends.find_heads``."""
-        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
-
     def describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
         """What heads may see of the sentences in ``context``, whose keys are ``key``, shape (B, H, S, D)."""
         lengths = context.lengths
@@ -210,12 +222,8 @@ class SelfAttention(Branch):
         start = identity_heads * (self.output_size // self.num_heads)
         return {name: (rows[name][0][start:], rows[name][1][start:]) for name in ("query", "key")}
 
-    def extra_repr(self) -> str:
-        """Sizes for ``print(model)``."""
-        return f"num_heads={self.num_heads}, dropout={self.dropout}"
 
-
-class CrossAttention(Branch):
+class CrossAttention(_Attention):
     """Attention to the encoder's states, parallel to the other branches: its query reads the layer's input.
 
     The query matrix is the slice "encoder_query" of the layer's input projection; keys and values have a projection
@@ -234,14 +242,9 @@ class CrossAttention(Branch):
     group = "cross"
     joined_output = False
     attends_to = CROSS
-    output_gain = math.sqrt(3.0)
 
     def __init__(self, embed_dim: int, num_heads: int, encoder_dim: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        check_heads(embed_dim, num_heads, "attention")
-        self.num_heads = num_heads
-        self.dropout = dropout
-        self.output_size = embed_dim
+        super().__init__(embed_dim, num_heads, dropout)
         self.projections = (Projection("encoder_query", embed_dim),)
         self.key_value_proj = Linear(encoder_dim, 2 * embed_dim)
         bound = 1.0 / math.sqrt(encoder_dim)
@@ -287,10 +290,6 @@ class CrossAttention(Branch):
         mask = context.encoder_padding_mask
         return AttentionWeights(weights, None if mask is None else mask.repeat_interleave(len(weights) // len(mask), 0))
 
-    def find_heads(self) -> HeadSource:
-        """See ``Attends.find_heads``."""
-        return HeadSource(self, False, self.num_heads, self.output_size // self.num_heads)
-
     def _encoder_keys_and_values(self, context: LayerContext) -> tuple[Tensor, Tensor]:
         """Keys and values, each (sentences, S, C): projected once per sentence, then kept in the cache."""
         cache = context.cache
@@ -304,7 +303,3 @@ class CrossAttention(Branch):
         if cache is not None:
             cache.encoder_key_value = key, value
         return key, value
-
-    def extra_repr(self) -> str:
-        """Sizes for ``print(model)``."""
-        return f"num_heads={self.num_heads}, dropout={self.dropout}"
