@@ -578,9 +578,9 @@ def test_auto_computes_a_step_of_decoding_as_one_product(widths):
 
 def test_auto_leaves_taps_to_the_cpu_and_short_sentences_on_a_gpu_to_one_product():
     assert op._choose(-1, 1, 200, 200, on_cpu=True) is op._taps
-    assert op._choose(-1, 1, 400, 400, on_cpu=False) is op._blocks
-    assert op._choose(0, 0, 400, 400, on_cpu=False) is op._copy_values
-    assert op._choose(-1, 1, 200, 200, on_cpu=False) is op._choose(0, 0, 200, 200, on_cpu=False) is op._dense
+    assert op._choose(-1, 1, 513, 513, on_cpu=False) is op._blocks
+    assert op._choose(0, 0, 513, 513, on_cpu=False) is op._copy_values
+    assert op._choose(-1, 1, 512, 512, on_cpu=False) is op._choose(0, 0, 512, 512, on_cpu=False) is op._dense
 
 
 @pytest.mark.parametrize("backend", TRAINING)
