@@ -1,7 +1,8 @@
 """Copies all gradients and all weights of --fp16 and --bf16 by one call each.
 
 On a GPU, fairseq's optimiser of half precision holds weights in float32 as one tensor. Every update it fills that one's
-gradient, and the model's weights from it, by a call for each parameter: 15 % of all kernels of an update of MUSE, 30 % of a Transformer's.
+gradient, and the model's weights from it, by a call for each parameter: 15 % of all kernels of an update of MUSE, 30 %
+of a Transformer's.
 """
 
 from collections.abc import Sequence
