@@ -126,7 +126,9 @@ def run_command(
 
 
 def load_program(path: Path) -> ModuleType:
-    """Imports a Python file that belongs to no package, under a name of its own."""
+    """Imports a Python file that belongs to no package, under a name of its own; it finds the files next to it."""
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(f"program_{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
