@@ -18,13 +18,14 @@ from muse_plugin.fairseq_repairs.repair import Repair, replace
 def _apply() -> None:
     @replace(_FP16OptimizerMixin, "_sync_fp16_grads_to_fp32")
     def collect_gradients(original: Any, optimizer: Any) -> None:
-        if optimizer._needs_sync and optimizer.has_flat_params:
+        if not optimizer.has_flat_params:
+            original(optimizer)
+        elif optimizer._needs_sync:
             for device, weights in optimizer.fp32_params.items():
                 own = [p for p in optimizer.fp16_params if p.requires_grad and p.device.index == device]
                 gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
                 _copy(_split(weights.grad, gradients), [x.reshape(-1) for x in gradients])
             optimizer._needs_sync = False
-        original(optimizer)
 
     @replace(_FP16OptimizerMixin, "_sync_fp32_params_to_fp16")
     def hand_out_weights(original: Any, optimizer: Any) -> None:

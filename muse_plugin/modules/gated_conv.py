@@ -228,12 +228,9 @@ class DynamicConv(_HeadConv):
 
     def taps(self, projected: Mapping[str, Tensor], length: int) -> Tensor:
         """See ``_HeadConv.taps``."""
-        weight: Tensor = self.kernel_weight
-        if self.head_order is not None:
-            weight = weight.index_select(0, self.head_order)
         # Time first, as the values are in memory: no copy.
         values = projected[self.projections[0].name][:, -length:].transpose(0, 1)
-        return split_heads(torch.matmul(values, weight.t()).transpose(0, 1), self.num_heads)
+        return split_heads(torch.matmul(values, self._rows_by_head().t()).transpose(0, 1), self.num_heads)
 
     def fold(self, rows: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, tuple[Tensor, Tensor]]:
         """See ``Branch.fold``: kernels predicted from V = W x + b are a linear function of x as well.
@@ -242,18 +239,20 @@ class DynamicConv(_HeadConv):
         that it does not have get a bias of -inf, so that softmax and sum are one call for all sizes.
         """
         weight, bias = rows[self.projections[0].name]
-        kernel_weight = self.kernel_weight.to(weight.dtype)
+        heads = self._rows_by_head().to(weight.dtype).t().view(-1, self.num_heads, sum(self.kernel_sizes))
         largest = max(self.kernel_sizes)
         weights, biases = [], []
-        rows_of_sizes = torch.split(kernel_weight.t(), [self.num_heads * size for size in self.kernel_sizes], dim=1)
-        for size, part in zip(self.kernel_sizes, rows_of_sizes, strict=True):
-            part = part.view(-1, self.num_heads, size)
+        for size, part in zip(self.kernel_sizes, torch.split(heads, list(self.kernel_sizes), dim=2), strict=True):
             before = self._padding_left(largest) - self._padding_left(size)
             pad = (before, largest - size - before)
             weights.append(F.pad(torch.tensordot(weight.t(), part, 1), pad))  # (C_in, H, largest)
             biases.append(F.pad(torch.tensordot(bias, part, 1), pad, value=-torch.inf))  # (H, largest)
         folded = torch.stack(weights, dim=2).flatten(1).t().contiguous()
         return {self.folded_name: (folded, torch.stack(biases, dim=1).flatten())}
+
+    def _rows_by_head(self) -> Tensor:
+        """``kernel_weight`` head by head, size by size, tap by tap."""
+        return self.kernel_weight if self.head_order is None else self.kernel_weight.index_select(0, self.head_order)
 
 
 class LightweightConv(_HeadConv):

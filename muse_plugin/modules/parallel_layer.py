@@ -227,9 +227,10 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         if not (self.drops and self.branch_dropout > 0):
             return linear(torch.cat(outputs, dim=-1), self.out_proj_weight, self.out_proj_bias.sum(0))
         total = None
-        columns = split(self.out_proj_weight, [branch.output_size for branch in self._branches()], dim=1)
+        branches = self._branches()
+        columns = split(self.out_proj_weight, [branch.output_size for branch in branches], dim=1)
         for group, bias in zip(self.groups, self.out_proj_bias, strict=True):
-            own = [i for i, branch in enumerate(self._branches()) if branch.group == group]
+            own = [i for i, branch in enumerate(branches) if branch.group == group]
             result = dropout(_join([outputs[i] for i in own], [columns[i] for i in own], bias), self.branch_dropout)
             total = result if total is None else total + result
         assert total is not None

@@ -10,9 +10,8 @@ from functools import cache
 import pytest
 import torch
 import torch.nn.functional as F
-from support.helpers import assert_close
+from support.helpers import Results, assert_close
 from support.muse_models import PAD, SYMBOLS, VARIANTS, both, build
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin.modules.attention import attend
 from muse_plugin.ops.dynamic_conv import dynamic_conv
@@ -162,27 +161,14 @@ def test_attention_weights_of_half_precision_are_float32_and_near(dtype, scale):
         assert_close(result.float(), expected, atol=tolerance * largest, rtol=tolerance, why="a mean of values")
 
 
-class SoftmaxDtypes(TorchDispatchMode):
-    """Notes the type in which every softmax is computed."""
-
-    def __init__(self):
-        super().__init__()
-        self.dtypes = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        if function is torch.ops.aten._softmax.default:
-            self.dtypes.append(result.dtype)
-        return result
-
-
 @pytest.mark.parametrize("dtype", HALF.values(), ids=HALF)
 @pytest.mark.parametrize("conv_type", ["dynamic", "lightweight"])
 def test_kernels_and_gates_are_normalised_in_float32(conv_type, dtype):
     net = build(**both(conv_type=conv_type)).to(dtype).eval()
     source = make_sentences("random", 1)[:, :9]
-    with SoftmaxDtypes() as noted, torch.no_grad():
+    with Results() as results, torch.no_grad():
         net(source, source.ne(PAD).sum(1), source)
-    assert len(noted.dtypes) >= 4 * 2  # layers; kernel and gate
-    assert set(noted.dtypes) == {torch.float32}
+    dtypes = [made.dtype for function, made in results.made if function is torch.ops.aten._softmax.default]
+    assert len(dtypes) >= 4 * 2  # layers; kernel and gate
+    assert set(dtypes) == {torch.float32}
     assert {weights.dtype for weights in net.gate_weights().values()} == {torch.float32}

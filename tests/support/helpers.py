@@ -16,6 +16,7 @@ from typing import Any, Optional
 import torch
 from support.warm_python import find_programs, find_python
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin_command import cli
 
@@ -123,6 +124,20 @@ def run_command(
     return subprocess.run(
         command, cwd=cwd, env=env, input=input, capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+class Results(TorchDispatchMode):
+    """Collects what operators return: pairs of operator and tensor in ``made``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        parts = result if isinstance(result, (tuple, list)) else (result,)
+        self.made += [(func, part) for part in parts if isinstance(part, Tensor)]
+        return result
 
 
 def load_program(path: Path) -> ModuleType:

@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-from support.helpers import assert_close
+from support.helpers import Results, assert_close
 from support.layers import make_context, make_inputs, run_layer
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from muse_plugin.modules import parallel_layer
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
@@ -376,25 +375,14 @@ def test_the_hidden_layer_before_its_activation_is_not_kept_for_the_backward_pas
         assert len(layer._runs[False, False]) == 1
 
 
-class _CountsGradientCopies(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.sizes = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.cat.default:
-            self.sizes.append(result.numel())
-        return result
-
-
 def test_gradients_of_slices_are_put_together_once_per_matrix_where_calls_cost_time():
     branches = {"self_attention": SelfAttention(8, 2), "ffn": FeedForward(8, 48, torch.relu)}
     layer = ParallelLayer(8, branches, branch_dropout=0.1).to("meta").train()  # any device but the CPU
     result, _ = run_layer(layer, torch.randn(5, 3, 8, device="meta"))
-    with _CountsGradientCopies() as copies:
+    with Results() as results:
         result.sum().backward()
-    assert sorted(copies.sizes) == [8 * (8 + 48), 5 * 3 * (3 * 8 + 48)]  # output projection, slices of the input's
+    copies = [made.numel() for function, made in results.made if function is torch.ops.aten.cat.default]
+    assert sorted(copies) == [8 * (8 + 48), 5 * 3 * (3 * 8 + 48)]  # output projection, slices of the input's
 
 
 def test_the_gradient_of_one_part_is_not_copied():

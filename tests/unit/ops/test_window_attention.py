@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.helpers import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
+from support.helpers import Results, assert_close
 
 from muse_plugin.ops import dynamic_conv_cpu
 from muse_plugin.ops import window_attention as op
@@ -606,29 +605,16 @@ def test_the_chosen_way_is_the_one_that_computes(backend, monkeypatch):
     )
 
 
-class Sizes(TorchDispatchMode):
-    """Numbers of elements of all tensors that are made."""
-
-    def __init__(self):
-        super().__init__()
-        self.made = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        parts = result if isinstance(result, (tuple, list)) else (result,)
-        self.made += [x.numel() for x in parts if isinstance(x, torch.Tensor) and x.layout == torch.strided]
-        return result
-
-
 def measure(backend, length, ranges, slopes=None):
     """The largest tensor of forward and backward pass, and the sum of all."""
     dynamic_conv_cpu._make_plan.cache_clear()  # so that its tensors count
     mask = torch.zeros(1, length, dtype=torch.bool)
     mask[:, :5] = True
-    with Sizes() as sizes:
+    with Results() as results:
         inputs = make_inputs(length, length, torch.float32, batch=1)
         differentiate(backend, inputs, make_windows(ranges, slopes, torch.float32), mask)
-    return max(sizes.made), sum(sizes.made)
+    sizes = [made.numel() for _, made in results.made if made.layout == torch.strided]
+    return max(sizes), sum(sizes)
 
 
 @pytest.mark.parametrize("slopes", SLOPES)
