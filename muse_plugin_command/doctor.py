@@ -118,7 +118,7 @@ TRITON = _optional(
     "triton",
     "3.0",
     "3.6.0",
-    "torch.compile makes no GPU kernels, and the dynamic convolution has none of its own; nothing on a CPU",
+    "the dynamic convolution has no GPU kernels of its own; nothing on a CPU",
 )
 FAIRSEQ_KERNELS = ("dynamicconv_cuda", "lightconv_cuda")
 KERNELS_SCRIPT = SETUP_SCRIPT.with_name("build_lightconv.sh")

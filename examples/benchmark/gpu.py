@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from muse_plugin.benchmark import systems, training_speed
 from muse_plugin.benchmark.gpu_steps import DONE, NOT_MEASURED, Step, read_step, write_list, write_step
 from muse_plugin.results.run_record import describe_run
 
@@ -26,8 +25,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Rows of MUSE's tables that are trained once all systems and seeds are: sharing, kernel size, feed-forward networks.
 ABLATION = ("separate_depthconv_3", "shared_depthconv_3", "no_ffn", "separate_conv_3", "shared_depthconv_15")
-# What compiled layers are compared with, and they.
-COMPARED = (systems.TRANSFORMER, systems.MUSE, systems.MUSE_COMPILED)
 # Minutes of each part of a run of 25; another limit for the whole, or fewer parts, change them alike.
 LIMITS = {"a": 5.0, "b": 4.0, "c": 5.0, "d": 4.0, "e": 5.0, "f": 2.0}
 _MINUTES = sum(LIMITS.values())
@@ -112,17 +109,14 @@ def _list_measurements(measure: Callable[..., Job], rehearses: bool) -> Iterator
         rounds = ("--rounds", 20, "--max-seconds", 2, "--dtype", dtype)
         yield measure(f"b/{backend}-{dtype}", "conv", "--backend", backend, *sizes, *rounds)
     joint = ("--share-all-embeddings", "--vocabulary", 10_000, "--lengths", 25, "--tokens")
-    times, eager = ("--rounds", 9, "--max-seconds", 15), ("--without", systems.MUSE_COMPILED)
-    few = ("--without", *(name for name in training_speed.SYSTEMS if name not in COMPARED))
+    times = ("--rounds", 9, "--max-seconds", 15)
     for dtype in ("float16", "bfloat16"):
         for setting in ("base", "large"):
             own = ("--setting", setting, "--dtype", dtype, *joint, 4000)
-            yield measure(f"c/{setting}-{dtype}", "train", *own, *times, *eager, seconds=120)
+            yield measure(f"c/{setting}-{dtype}", "train", *own, *times, seconds=120)
             # With 4,000 tokens a GPU waits for Python, with these it computes.
-            yield measure(f"c/{setting}-32000-{dtype}", "train", *own[:-1], 32_000, *times, *eager, seconds=120)
-            yield measure(f"c/{setting}-memory-{dtype}", "train", "--memory", *own, *eager, seconds=120)
-            # Compiling takes a minute or more; who waits for it in vain has the others.
-            yield measure(f"c/{setting}-compiled-{dtype}", "train", *own, *times, *few, seconds=240)
+            yield measure(f"c/{setting}-32000-{dtype}", "train", *own[:-1], 32_000, *times, seconds=120)
+            yield measure(f"c/{setting}-memory-{dtype}", "train", "--memory", *own, seconds=120)
     for setting in ("six_layers", "base"):
         flags = ("--setting", setting, "--sentences", 1, 32, 128, "--lengths", 25, "--beam", 5, "--dtype", "float16")
         yield measure(f"d/{setting}-float16", "generate", *flags, "--rounds", 5, "--max-seconds", 20)

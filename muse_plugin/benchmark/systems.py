@@ -36,7 +36,6 @@ CTRANSLATE2_INT8 = "CTranslate2 Transformer int8"
 # On a GPU alone.
 SIMPLE_STEPWISE = "MUSE-simple, without CUDA graphs"
 MUSE_STEPWISE = "MUSE, without CUDA graphs"
-MUSE_COMPILED = "MUSE, compiled layers"
 _ARCHS = {
     **dict.fromkeys((TRANSFORMER, CTRANSLATE2, CTRANSLATE2_INT8), "transformer"),
     DYNAMIC_CONV: "lightconv",
@@ -44,7 +43,7 @@ _ARCHS = {
         (SIMPLE, SIMPLE_INT8, SIMPLE_ORDINARY, SIMPLE_ONNX, SIMPLE_ONNX_INT8, SIMPLE_STEPWISE), "muse_simple"
     ),
     **dict.fromkeys((MUSE, MUSE_INT8, MUSE_ORDINARY, MUSE_ONNX, MUSE_ONNX_INT8, MUSE_UNFUSED), "muse"),
-    **dict.fromkeys((MUSE_STEPWISE, MUSE_COMPILED), "muse"),
+    MUSE_STEPWISE: "muse",
 }
 
 # Depth and widths, by the name of the setting (papers: arXiv:1911.09483 for base and large).
@@ -134,7 +133,7 @@ class ModelFactory:
             both |= {"conv_dim": sizes["embed_dim"], "conv_type": "dynamic", "glu": True, "kernel_size_list": kernels}
             own = {"weight_softmax": True}
         elif arch != "transformer":
-            own = {"int8_inference": name.endswith("int8"), "compile_layers": name == MUSE_COMPILED}
+            own = {"int8_inference": name.endswith("int8")}
             own["inference_backend"] = "onnxruntime" if "onnxruntime" in name else "torch"
             own["static_decoding"] = "never" if name in (SIMPLE_STEPWISE, MUSE_STEPWISE) else "auto"
         args = Namespace(
@@ -182,7 +181,7 @@ def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
     if unknown:
         raise ValueError(f"--without must name contestants, but got {unknown[0]!r}; there are: {'; '.join(names)}.")
     left = [name for name in names if name not in args.without]
-    idle = ("graphs", "compiled layers") if args.device.type == "cpu" else ("int8", "onnxruntime")
+    idle = ("graphs",) if args.device.type == "cpu" else ("int8", "onnxruntime")
     left = [name for name in left if not name.endswith(idle)]
     if not left:
         raise ValueError("--without must leave at least one contestant, but it names them all; leave a name out.")

@@ -26,7 +26,6 @@ SYSTEMS = (
     systems.MUSE_UNFUSED,
     systems.MUSE + _SUFFIX,
     systems.MUSE,
-    systems.MUSE_COMPILED,
     systems.SIMPLE,
 )
 _DROPOUT = {"dropout": 0.1}  # as in the published base setting: no dropout of attention weights
@@ -60,7 +59,7 @@ class TrainingStep:
         self, factory: ModelFactory, name: str, setting: str, sample: dict[str, Any], args: argparse.Namespace
     ) -> None:
         model_name = name.removesuffix(_SUFFIX)
-        is_ours = name in (systems.MUSE, systems.MUSE_COMPILED, systems.SIMPLE)
+        is_ours = name in (systems.MUSE, systems.SIMPLE)
         self.model = factory.build(model_name, setting, **_DROPOUT).to(args.device, args.dtype).train()
         self.criterion = make_criterion(FUSED_LOSS if is_ours else FAIRSEQ_LOSS, factory)
         self.optimizer = make_optimizer(list(self.model.parameters()), args)

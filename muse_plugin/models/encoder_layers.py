@@ -69,7 +69,7 @@ def encoder_layer_faults(cfg: Any, config_class: Any) -> list[str]:
     idle = [] if kind == MULTI_SCALE else ["encoder_head_dim"]
     faults = []
     if kind != PARALLEL:
-        idle += [f"encoder_{name}" for name in BRANCH_FLAGS] + ["encoder_normalize_before", "compile_layers"]
+        idle += [f"encoder_{name}" for name in BRANCH_FLAGS] + ["encoder_normalize_before"]
         if cfg.encoder_attention_heads < 1:
             faults.append(f"--encoder-attention-heads must be at least 1, but got {cfg.encoder_attention_heads}.")
     if kind == DISTANCE:

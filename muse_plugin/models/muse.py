@@ -6,11 +6,10 @@ MUSE-simple, the plain Transformer and named sizes are in ``presets.py``.
 """
 
 from contextlib import nullcontext
-from functools import wraps
 from typing import Dict, Optional
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import FairseqDropout
 from omegaconf import DictConfig, open_dict
 from torch import Tensor
@@ -29,7 +28,6 @@ from muse_plugin.models.muse_decoder import MuseDecoder
 from muse_plugin.models.muse_encoder import MuseEncoder
 from muse_plugin.models.muse_faults import check_config, check_supervision
 from muse_plugin.models.registration import register
-from muse_plugin.modules.compiled_layer import NoCompilerError
 from muse_plugin.modules.gated_conv import GatedConv
 from muse_plugin.modules.retained_dropout import RetainsDropout
 
@@ -74,14 +72,6 @@ class MuseModel(HubLoading):
         if cfg.decoder.layer_type == FAIRSEQ:
             return TransformerDecoderBase(cfg, tgt_dict, embed_tokens)
         return MuseDecoder(cfg, tgt_dict, embed_tokens)
-
-    @wraps(TransformerModelBase.forward)  # criterions look at its arguments
-    def forward(self, *args, **named):
-        """Scores target words, see fairseq; names the flag where ``--compile-layers`` finds no compiler."""
-        try:
-            return super().forward(*args, **named)
-        except NoCompilerError as error:
-            raise RuntimeError(f"--compile-layers: {error}") from None
 
     def make_generation_fast_(self, inference_backend: Optional[str] = None, **named):
         """Adds the inference forms; names the flag where ``--int8-inference`` is not possible.

@@ -238,13 +238,6 @@ class MuseConfig(
     tie_adaptive_proj: bool = flag(False, f"refused: {ADAPTIVE_INPUTS}")
     checkpoint_activations: bool = flag(False, "recompute activations in the backward pass to save memory")
     offload_activations: bool = flag(False, "keep checkpointed activations in CPU memory")
-    compile_layers: bool = flag(
-        False,
-        "train the layers through torch.compile: meant for GPUs, where it needs Triton; on a CPU it needs a C++ "
-        "compiler and was slower. The first updates take minutes. Evaluation, generation and checkpoints are not "
-        "affected, and a run may continue with or without it; results agree up to rounding, but dropout may draw other "
-        "random numbers",
-    )
     min_params_to_wrap: int = flag(
         DEFAULT_MIN_PARAMS_TO_WRAP, "smallest layer, in parameters, that --ddp-backend=fully_sharded wraps"
     )

@@ -42,11 +42,6 @@ def check_config(
     """
     faults = find_wrong_values(cfg, MuseConfig) + _side_faults(cfg, "encoder") + _side_faults(cfg, "decoder")
     faults += encoder_layer_faults(cfg, config_class) + _fairseq_decoder_faults(cfg, config_class)
-    if cfg.compile_layers and cfg.offload_activations:
-        faults.append(
-            "--compile-layers keeps checkpointed activations where they were computed, but got --offload-activations; "
-            "drop one of them."
-        )
     way_out = "drop the flag"
     if config_class.share_all_embeddings:  # a switch that a preset turns on cannot be turned off
         way_out = "take an --arch that does not share them, such as muse_large"
@@ -64,10 +59,6 @@ def check_config(
     faults += _output_faults(cfg, target_dictionary)
     if not faults:
         faults += find_backend_faults(cfg, {"encoder": "encoder", "decoder": "decoder"})
-    if cfg.compile_layers and str(cfg.conv_backend) == "fairseq_cuda":
-        faults.append(
-            "--compile-layers cannot compile fairseq's kernels, but got --conv-backend fairseq_cuda; drop one of them."
-        )
     faults += _refused_flags(cfg) + fault_of(find_alignment_layer, cfg)
     heads = cfg.alignment_heads
     if heads is not None and not 1 <= heads <= cfg.decoder_attention_heads:
@@ -138,8 +129,8 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
 def _fairseq_decoder_faults(cfg: Any, config_class: type) -> list[str]:
     if find_layer_type(cfg, "decoder") != FAIRSEQ:
         return []
-    names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")] + ["compile_layers", "int8_inference"]
-    names += ["static_decoding", "inference_backend", "alignment_layer", "alignment_heads"]
+    names = [f"decoder_{name}" for name in (*BRANCH_FLAGS, "attention_bias")]
+    names += ["int8_inference", "static_decoding", "inference_backend", "alignment_layer", "alignment_heads"]
     return find_without_effect(cfg, config_class, names, f"with --decoder-layer-type {FAIRSEQ}")
 
 

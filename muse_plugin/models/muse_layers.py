@@ -61,15 +61,8 @@ class ParallelLayers:
         else:
             layer = build_sentence_layer(cfg, plan.bias)
         self._layers_built += 1
-        layer.prepare_training(cfg.compile_layers, cfg.checkpoint_activations, cfg.offload_activations)
-        is_kept_whole = cfg.compile_layers or cfg.checkpoint_activations
-        wrapped = fsdp_wrap(layer, min_num_params=0 if is_kept_whole else cfg.min_params_to_wrap)
-        if cfg.compile_layers and wrapped is not layer:
-            raise NotImplementedError(
-                "--compile-layers does not go with parameters that are split among GPUs, but got "
-                "--ddp-backend fully_sharded; use another --ddp-backend or drop the flag."
-            )
-        return wrapped
+        layer.prepare_training(cfg.checkpoint_activations, cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 
     def upgrade_state_dict_named(self, state_dict: Dict[str, Tensor], name: str) -> Dict[str, Tensor]:
         """fairseq's hook for old checkpoints; the base class would look for layer norms that we do not have."""

@@ -203,14 +203,10 @@ class SelfAttention(_Attention):
 
     def describe(self, bias: AttentionBias, context: LayerContext, key: Tensor) -> Windows:
         """What heads may see of the sentences in ``context``, whose keys are ``key``, shape (B, H, S, D)."""
-        lengths = context.lengths
-        if lengths is None and context.key_padding_mask is not None:
-            lengths = context.key_padding_mask.logical_not().sum(1)
-            if not torch.compiler.is_compiling():
-                lengths = lengths.cpu()  # ranges decide how attention is computed
-        elif lengths is None:
-            device = key.device if torch.compiler.is_compiling() else torch.device("cpu")
-            lengths = torch.full((1,), key.shape[2], dtype=torch.int64, device=device)
+        lengths, mask = context.lengths, context.key_padding_mask
+        if lengths is None:  # on the CPU: ranges decide how attention is computed
+            whole = torch.full((1,), key.shape[2], dtype=torch.int64)
+            lengths = whole if mask is None else mask.logical_not().sum(1).cpu()
         windows: Windows = bias(lengths)
         return windows._replace(last=windows.last.clamp(max=0)) if context.causal else windows
 

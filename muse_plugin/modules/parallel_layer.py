@@ -8,9 +8,8 @@ it in one residual sum, followed by one layer norm. A branch is a class in ``att
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
-from muse_plugin.modules import compiled_layer
 from muse_plugin.modules.branch import Branch, LayerContext, Projection
 from muse_plugin.modules.inference_form import InferenceForm
 from muse_plugin.modules.layer_cache import LayerCache
@@ -56,8 +54,6 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         ValueError: if no branch reads the input projection, or if two ask for slices of one name and different kinds.
     """
 
-    # Layers of the same name share compiled code; None runs the layer as it is written.
-    _compiled_as: str | None = None
     _recomputes = _offloads = False
 
     def __init__(
@@ -101,19 +97,13 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         }
         self.reset_parameters()
 
-    def prepare_training(self, compiled: bool = False, recompute: bool = False, offload: bool = False) -> None:
-        """Sets how training runs from now on. Parameters, their names and checkpoints stay what they are.
-
-        Evaluation and step-by-step decoding run as they are written, and where training is compiled also batches of one
-        sentence or one token.
+    def prepare_training(self, recompute: bool = False, offload: bool = False) -> None:
+        """Sets how training runs from now on. Evaluation and step-by-step decoding stay what they are.
 
         Args:
-            compiled: through torch.compile. Layers with the same configuration share compiled code, made again for
-                other dtypes, for batches without padding where there was some, and at most a few times for other sizes.
             recompute: activation checkpointing: keep the input only, and compute the layer again for the gradients.
             offload: keep that input in the memory of the CPU.
         """
-        self._compiled_as = repr(self) if compiled else None
         self._recomputes, self._offloads = recompute, offload
 
     def reset_parameters(self) -> None:
@@ -152,16 +142,16 @@ class ParallelLayer(InferenceForm, RetainsDropout):
             The new x, shape (T, B, C).
         """
         if context.cache is None and not context.need_weights:
-            if (self._compiled_as is not None or self._recomputes) and self._trains():
-                return self._train(x, context)
+            if self._recomputes and self.training and torch.is_grad_enabled():
+                with save_on_cpu() if self._offloads else nullcontext():
+                    return checkpoint(self._compute, x, context, use_reentrant=False)
             chunk = x.shape[1] if context.encoder_out is not None else self._count_sentences_at_once(x)
             if chunk < x.shape[1]:
                 parts = [slice(start, start + chunk) for start in range(0, x.shape[1], chunk)]
-                return torch.cat([self.compute(x[:, own].contiguous(), context.take(own)) for own in parts], dim=1)
-        return self.compute(x, context)
+                return torch.cat([self._compute(x[:, own].contiguous(), context.take(own)) for own in parts], dim=1)
+        return self._compute(x, context)
 
-    def compute(self, x: Tensor, context: LayerContext) -> Tensor:
-        """What ``forward`` does, all sentences at once and as it is written here."""
+    def _compute(self, x: Tensor, context: LayerContext) -> Tensor:
         residual = x
         if self.normalize_before:
             x = self.layer_norm(x)
@@ -182,22 +172,6 @@ class ParallelLayer(InferenceForm, RetainsDropout):
         if count < x.shape[1] and any(m._forward_hooks or m._forward_pre_hooks for m in self.modules()):
             return x.shape[1]
         return count
-
-    def _trains(self) -> bool:
-        return self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-
-    def _train(self, x: Tensor, context: LayerContext) -> Tensor:
-        run: Callable[..., Tensor] = compiled_layer.compute_layer
-        if self._compiled_as is not None:
-            x = x.contiguous()  # the embedded input has other strides than what layers return
-            context = replace(context, lengths=None)  # compiled code counts them where the mask is
-            read = [x] if context.encoder_out is None else [x, context.encoder_out]
-            if min(size for tensor in read for size in tensor.shape[:2]) > 1:  # 1 would be separate code
-                run = compiled_layer.compile_for(self._compiled_as, x.device.type, compiled_layer.COMPILER)
-        if not self._recomputes:
-            return run(self, x, context)
-        with save_on_cpu() if self._offloads else nullcontext():
-            return checkpoint(run, self, x, context, use_reentrant=False)
 
     def _project_in(self, x: Tensor, cache: LayerCache | None) -> dict[str, Tensor]:
         """One product for all branches; several where training separates them. Each slice is (B, T or S, size)."""

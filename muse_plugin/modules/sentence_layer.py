@@ -49,14 +49,6 @@ class SentenceLayer(nn.Module):
         result: Tensor = self.layer(x.transpose(0, 1), context.lengths, context.key_padding_mask)
         return result.transpose(0, 1)
 
-    def prepare_training(self, compiled: bool = False, recompute: bool = False, offload: bool = False) -> None:
-        """See ``ParallelLayer.prepare_training``.
-
-        Raises:
-            NotImplementedError: if it is to be compiled.
-        """
-        if compiled:
-            raise NotImplementedError(
-                f"torch.compile is built for parallel layers, but got {type(self.layer).__name__}; train without it."
-            )
+    def prepare_training(self, recompute: bool = False, offload: bool = False) -> None:
+        """See ``ParallelLayer.prepare_training``."""
         self._recomputes, self._offloads = recompute, offload

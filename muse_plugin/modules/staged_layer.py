@@ -33,7 +33,7 @@ class StagedLayer(nn.Module):
             context.attention_weights = own.attention_weights
         return x
 
-    def prepare_training(self, compiled: bool = False, recompute: bool = False, offload: bool = False) -> None:
+    def prepare_training(self, recompute: bool = False, offload: bool = False) -> None:
         """See ``ParallelLayer.prepare_training``."""
         for stage in self.stages:
-            stage.prepare_training(compiled, recompute, offload)  # type: ignore[operator]
+            stage.prepare_training(recompute, offload)  # type: ignore[operator]

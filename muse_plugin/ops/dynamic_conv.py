@@ -2,8 +2,8 @@
 
 Source: Wu et al. 2019 (arXiv:1901.10430) as used by Zhao et al. 2019 (arXiv:1911.09483, section 2). The meaning is
 written down once, in ``_reference``; the other back ends compute the same numbers faster. ``modules/gated_conv.py``
-predicts the taps. Read next: ``dynamic_conv_band.py``, ``dynamic_conv_cpu.py``, ``dynamic_conv_triton.py``,
-``dynamic_conv_fairseq.py``, and for torch.compile ``dynamic_conv_compiled.py``.
+predicts the taps. Read next: ``dynamic_conv_band.py``, ``dynamic_conv_cpu.py``, ``dynamic_conv_triton.py`` and
+``dynamic_conv_fairseq.py``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _has_logged = False
 
 BACKENDS = ("auto", "reference", "band", "taps", "triton", "fairseq_cuda")
-# What "auto" stands for on a CPU under torch.compile: the choice is made when the compiled code runs.
-_CHOSEN_LATER = "band or taps"
 
 # Where neither "taps" nor "triton" runs: the band matrix costs T products per channel, the reference K passes over the
 # values. They were equal at about this many positions per tap on a CPU; on a GPU this is a guess.
@@ -169,12 +167,12 @@ def _check(
 
 def _choose_backend(values: Tensor, kernels: _Kernels) -> str:
     length, kernel_size = kernels.taps.shape[2:]
-    if values.device.type == "cpu":
-        if torch.compiler.is_compiling():
-            return _CHOSEN_LATER
+    # torch.compile sees through PyTorch's operations alone.
+    device = "" if torch.compiler.is_compiling() else values.device.type
+    if device == "cpu":
         window = max(kernels.lefts) + 1 + _look_ahead(kernels)
         return "band" if prefers_band(values, length, window) else "taps"
-    if values.device.type == "cuda":
+    if device == "cuda":
         if _HAS_TRITON and values.dtype != torch.float64 and _fits_triton(kernels):
             return "triton"
         if _fits_fairseq(values, kernels):
@@ -204,7 +202,7 @@ def _fits_triton(kernels: _Kernels) -> bool:
 
 def _fits_fairseq(values: Tensor, kernels: _Kernels) -> bool:
     # They want as many queries as positions: in a step of decoding, most of their work would be for nothing.
-    if torch.compiler.is_compiling() or values.shape[2] != kernels.taps.shape[2]:
+    if values.shape[2] != kernels.taps.shape[2]:
         return False
     left = max(kernels.lefts)
     has_kernel = dynamic_conv_fairseq.fits(values, left + 1 + _look_ahead(kernels), left)
@@ -218,7 +216,7 @@ def _look_ahead(kernels: _Kernels) -> int:
 
 def _log_missing_triton() -> None:
     global _has_logged
-    if not _has_logged and not torch.compiler.is_compiling():
+    if not _has_logged:
         _has_logged = True
         logger.info("dynamic convolutions run without their GPU kernels; for those, install Triton: pip install triton")
 
@@ -232,10 +230,6 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
             )
         from muse_plugin.ops import dynamic_conv_triton
 
-        if torch.compiler.is_compiling():
-            from muse_plugin.ops import dynamic_conv_compiled
-
-            return dynamic_conv_compiled.convolve_with_triton(values, *kernels, padding)
         return dynamic_conv_triton.conv(values, *kernels, padding)
     if backend == "reference":
         return _reference(values if padding is None else values.masked_fill(padding[:, None, :, None], 0.0), kernels)
@@ -246,10 +240,6 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
         values = values if padding is None else values.masked_fill(padding[:, None, :, None], 0.0)
         return dynamic_conv_fairseq.conv(values, merged, left)
     first = left - (values.shape[2] - merged.shape[2])
-    if values.device.type == "cpu" and torch.compiler.is_compiling():
-        from muse_plugin.ops import dynamic_conv_compiled  # whose operators take 0.2 s to declare
-
-        return dynamic_conv_compiled.convolve_on_cpu(values, merged, first, padding, backend)
     return (multiply_band if backend == "band" else sum_rows)(values, merged, first, padding)
 
 

@@ -47,39 +47,6 @@ def multiply_band(values: Tensor, taps: Tensor, left: int, padding: Tensor | Non
     return _MultiplyBand.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
 
 
-def multiply_band_gradients(
-    grad: Tensor,
-    values: Tensor,
-    taps: Tensor,
-    left: int,
-    padding: Tensor | None,
-    needs_values: bool = True,
-    needs_taps: bool = True,
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of ``multiply_band`` from its inputs.
-
-    Args:
-        grad: gradient of the result, shape (B, H, T, D).
-        values: see ``multiply_band``, as are the next three.
-        taps: see ``multiply_band``.
-        left: see ``multiply_band``.
-        padding: see ``multiply_band``.
-        needs_values: whether to compute the first gradient.
-        needs_taps: whether to compute the second.
-
-    Returns:
-        The gradients of ``values`` and of ``taps``, None for one that is not needed.
-    """
-    grad_values = grad_taps = None
-    if needs_values:
-        band = _spread(taps.to(values.dtype), left, values.shape[2])
-        grad_values = _mask(torch.matmul(band.transpose(2, 3), grad), padding)
-    if needs_taps:
-        products = torch.matmul(grad, _mask(values, padding).transpose(2, 3))
-        grad_taps = _collect(products, left, taps.shape[3]).to(taps.dtype)
-    return grad_values, grad_taps
-
-
 class _MultiplyBand(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, taps: Tensor, left: int, padding: Tensor | None) -> Tensor:
@@ -91,8 +58,14 @@ class _MultiplyBand(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         values, taps, padding = ctx.saved_tensors
-        gradients = multiply_band_gradients(grad, values, taps, ctx.left, padding, *ctx.needs_input_grad[:2])
-        return *gradients, None, None
+        grad_values = grad_taps = None
+        if ctx.needs_input_grad[0]:
+            band = _spread(taps.to(values.dtype), ctx.left, values.shape[2])
+            grad_values = _mask(torch.matmul(band.transpose(2, 3), grad), padding)
+        if ctx.needs_input_grad[1]:
+            products = torch.matmul(grad, _mask(values, padding).transpose(2, 3))
+            grad_taps = _collect(products, ctx.left, taps.shape[3]).to(taps.dtype)
+        return grad_values, grad_taps, None, None
 
 
 def _multiply(values: Tensor, taps: Tensor, left: int, padding: Tensor | None) -> Tensor:

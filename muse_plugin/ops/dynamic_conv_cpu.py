@@ -41,44 +41,6 @@ def sum_rows(values: Tensor, taps: Tensor, left: int, padding: Tensor | None) ->
     return _SumRows.apply(values, taps, left, padding)  # type: ignore[no-untyped-call]
 
 
-def sum_rows_gradients(
-    grad: Tensor,
-    values: Tensor,
-    taps: Tensor,
-    left: int,
-    padding: Tensor | None,
-    needs_values: bool = True,
-    needs_taps: bool = True,
-) -> tuple[Tensor | None, Tensor | None]:
-    """The gradients of ``sum_rows`` from its inputs.
-
-    Args:
-        grad: gradient of the result, shape (B, H, T, D).
-        values: see ``sum_rows``, as are the next three.
-        taps: see ``sum_rows``.
-        left: see ``sum_rows``.
-        padding: see ``sum_rows``.
-        needs_values: whether to compute the first gradient.
-        needs_taps: whether to compute the second.
-
-    Returns:
-        The gradients of ``values`` and of ``taps``, None for one that is not needed; in memory with time first.
-    """
-    plan = _make_plan(taps.shape[2], values.shape[2], taps.shape[3], left)
-    grad_rows = _copy_rows(grad, None)
-    grad_values = grad_taps = None
-    if needs_taps:
-        products = _multiply(grad_rows, _find_rows(values, padding), plan)
-        grad_taps = plan.collect(products).to(taps.dtype).permute(1, 2, 0, 3)
-    if needs_values:
-        weights = plan.transpose(_time_first(taps, grad_rows.matrix.dtype))
-        grad_values = _add(grad_rows, weights, plan, backwards=True)
-        if padding is not None:
-            grad_values.masked_fill_(padding.t()[:, :, None, None], 0.0)
-        grad_values = grad_values.to(values.dtype).permute(1, 2, 0, 3)
-    return grad_values, grad_taps
-
-
 def dot_rows(queries: Tensor, keys: Tensor, left: int, kernel_size: int) -> Tensor:
     """Multiplies every query with the rows in its window: what ``sum_rows`` does, read backwards.
 
@@ -112,7 +74,7 @@ class _DotRows(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_queries = sum_rows(keys, grad, ctx.left, None).to(queries.dtype)
         if ctx.needs_input_grad[1]:
-            grad_keys, _ = sum_rows_gradients(queries, keys, grad, ctx.left, None, needs_taps=False)
+            grad_keys, _ = _differentiate(queries, keys, grad, ctx.left, None, (True, False))
         return grad_queries, grad_keys, None, None
 
 
@@ -130,8 +92,26 @@ class _SumRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         values, taps, padding = ctx.saved_tensors
-        needs = ctx.needs_input_grad[:2]
-        return *sum_rows_gradients(grad, values, taps, ctx.left, padding, *needs), None, None
+        return *_differentiate(grad, values, taps, ctx.left, padding, ctx.needs_input_grad[:2]), None, None
+
+
+def _differentiate(
+    grad: Tensor, values: Tensor, taps: Tensor, left: int, padding: Tensor | None, needs: tuple[bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of ``sum_rows`` from ``values`` and ``taps``, in memory with time first; None if not needed."""
+    plan = _make_plan(taps.shape[2], values.shape[2], taps.shape[3], left)
+    grad_rows = _copy_rows(grad, None)
+    grad_values = grad_taps = None
+    if needs[1]:
+        products = _multiply(grad_rows, _find_rows(values, padding), plan)
+        grad_taps = plan.collect(products).to(taps.dtype).permute(1, 2, 0, 3)
+    if needs[0]:
+        weights = plan.transpose(_time_first(taps, grad_rows.matrix.dtype))
+        grad_values = _add(grad_rows, weights, plan, backwards=True)
+        if padding is not None:
+            grad_values.masked_fill_(padding.t()[:, :, None, None], 0.0)
+        grad_values = grad_values.to(values.dtype).permute(1, 2, 0, 3)
+    return grad_values, grad_taps
 
 
 class _Rows(NamedTuple):

@@ -100,7 +100,7 @@ def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(mod
         ("sacremoses", "neither the quickstart nor 'muse-plugin translate' works"),
         ("subword_nmt", "neither the quickstart nor 'muse-plugin translate' works"),
         ("sentencepiece", "no text is cut into pieces of SentencePiece"),
-        ("triton", "torch.compile makes no GPU kernels"),
+        ("triton", "the dynamic convolution has no GPU kernels"),
     ],
 )
 def test_missing_convenience_names_its_cost_but_training_works(module, cost):

@@ -4,7 +4,7 @@ What must hold for every model is in ``test_muse_properties.py``, with short sen
 windows to differ.
 """
 
-from functools import cache, partial
+from functools import cache
 
 import pytest
 import torch
@@ -28,9 +28,7 @@ from support.muse_models import (
     step_through,
     train_once,
 )
-from torch._dynamo.utils import counters
 
-from muse_plugin.modules import compiled_layer
 from muse_plugin.modules.attention import SelfAttention
 from muse_plugin.modules.parallel_layer import ParallelLayer
 
@@ -371,22 +369,6 @@ def test_activation_checkpointing_gives_the_same_loss_and_gradients(case):
         assert all(stage._recomputes == wrapped for stage in getattr(bottom, "stages", [bottom]))
         results.append(train_once(net, loss_of))
     assert_same_training(*results)
-
-
-def test_compiled_layers_give_the_same_loss_and_gradients(monkeypatch):
-    # What is left out takes most of the time, and is the same for every model: see test_compiled_layers.py.
-    monkeypatch.setattr(compiled_layer, "COMPILER", "eager")
-    flags = {**both(layers=1), "model": "muse_simple"}
-    plain, compiled = make("sum", **flags).train(), make("sum", **flags, compile_layers=True).train()
-    before = counters["stats"]["unique_graphs"]
-    for lengths, targets in (((23, 14, 5), (9, 17, 4)), ((12, 9, 30, 2), (6, 3, 8, 2))):
-        results = []
-        for net in (plain, compiled):
-            net.zero_grad()
-            results.append(train_once(net, partial(loss_of, lengths=lengths, targets=targets)))
-        assert_same_training(*results, atol=ATOL)
-    assert counters["stats"]["unique_graphs"] - before == 2  # a layer on each side, whatever the lengths
-    assert not counters["graph_break"]
 
 
 @pytest.mark.parametrize("case", ["windows", "sum", "split"])

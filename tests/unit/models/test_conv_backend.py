@@ -113,10 +113,7 @@ def test_a_model_without_such_a_convolution_refuses_the_flag(flags):
     ]
 
 
-def test_compiled_layers_and_unknown_names_are_refused():
-    assert faults_of(conv_backend="fairseq_cuda", compile_layers=True) == [
-        "--compile-layers cannot compile fairseq's kernels, but got --conv-backend fairseq_cuda; drop one of them."
-    ]
+def test_unknown_names_are_refused():
     assert faults_of(conv_backend="cuda") == [
         "--conv-backend must be one of auto, reference, band, taps, triton, fairseq_cuda, but got 'cuda'."
     ]

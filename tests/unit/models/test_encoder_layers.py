@@ -272,10 +272,6 @@ def test_pruned_layers_keep_their_windows_and_can_be_built_again(variant):
             "--encoder-normalize-before has no effect with --encoder-layer-type distance, but got True; drop it.",
         ),
         (
-            {"encoder_layer_type": "multi_scale", "compile_layers": True},
-            "--compile-layers has no effect with --encoder-layer-type multi_scale, but got True; drop it.",
-        ),
-        (
             {"encoder_layer_type": "distance", "encoder_attention_bias": "distance"},
             "--encoder-layer-type distance has masks of its own, but got --encoder-attention-bias distance; drop one",
         ),

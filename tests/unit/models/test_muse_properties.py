@@ -96,8 +96,8 @@ def net_around(request):
     return built(request.param)
 
 
-def loss_of(net):
-    _, targets, source, previous = make_pair()
+def loss_of(net, *lengths):
+    _, targets, source, previous = make_pair(*lengths)
     target = make_batch([row.roll(-1) for row in targets])
     out = net(source, lengths_of(source), previous)
     if net.decoder.adaptive_softmax is not None:  # as fairseq's adaptive_loss
@@ -390,6 +390,24 @@ def test_activation_checkpointing_does_not_disturb_decoding():
     encoder_out = plain.encoder(source, lengths_of(source))
     actual = step_through(wrapped, encoder_out, previous, [1, 2, 3])
     assert_close(actual, step_through(plain, encoder_out, previous, [1, 2, 3]), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "windows", [{}, {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "3,N/4"}]
+)
+def test_layers_that_torch_compiles_train_alike(windows):
+    plain, compiled = (build(**both(layers=1), **windows, weight_dropout=0.0).train() for _ in range(2))
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for layer in [*compiled.encoder.layers, *compiled.decoder.layers]:
+        layer.compile(backend="eager", dynamic=True)  # without the code generator, which takes a minute
+    for lengths in (((7, 5, 3), (4, 6, 2)), ((12, 5, 3, 4), (9, 6, 2, 3))):
+        results = []
+        for net in (plain, compiled):
+            net.zero_grad()
+            results.append(train_once(net, lambda net, lengths=lengths: loss_of(net, *lengths)))
+        assert_same_training(*results, atol=ATOL)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
 
 
 def test_layerdrop_skips_layers_in_training_only_and_trains():

@@ -1,18 +1,25 @@
-"""A checkpoint of 0.1.0 loads and gives the scores that 0.1.0 gave, as CHANGELOG.md promises for 0.2."""
+"""Checkpoints of earlier versions load and give the scores that those gave, as CHANGELOG.md promises."""
 
 import numpy as np
+import pytest
 import torch
 from fairseq import checkpoint_utils
 from support.helpers import REPOSITORY, assert_close
 
 import muse_plugin  # noqa: F401  (registers the models)
+from muse_plugin.checkpoints.safe_loading import load_checkpoint
 
 FOLDER = REPOSITORY / "tests" / "fixtures" / "checkpoint_version_0_1"
 
 
-def test_the_scores_are_those_of_that_version():
+@pytest.mark.parametrize("gone", [None, "compile_layers"])
+def test_the_scores_are_those_of_that_version(gone, tmp_path):
+    state = load_checkpoint(FOLDER / "checkpoint.pt")
+    if gone is not None:  # a flag of 0.2.0
+        state["cfg"]["model"][gone] = True
+    torch.save(state, tmp_path / "checkpoint.pt")
     settings = {"data": str(FOLDER), "source_lang": "de", "target_lang": "en"}
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(FOLDER / "checkpoint.pt")], settings)
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint.pt")], settings)
     wanted = {name: torch.from_numpy(values) for name, values in np.load(FOLDER / "expected.npz").items()}
     lengths = wanted["source"].ne(task.source_dictionary.pad()).sum(dim=1)
     output = model.eval()(wanted["source"], lengths, wanted["previous"])
