@@ -63,14 +63,10 @@ class SegmentedText(NamedTuple):
     Attributes:
         ids: of all lines one after another, each line with the id that ends it.
         lengths: ids per line.
-        drawn: words segmented at random, other than by making all merges.
-        redrawn: how many segmentations were drawn again because of unknown symbols.
     """
 
     ids: np.ndarray
     lengths: np.ndarray
-    drawn: int
-    redrawn: int
 
 
 class _Process(NamedTuple):
@@ -138,27 +134,26 @@ class EpochSegmentation:
         )
 
     def _collect(self) -> list[SegmentedText]:
-        facts = [self._read_facts(number, each.output) for number, each in enumerate(self._processes)]
+        counts = [self._read_counts(number, each.output) for number, each in enumerate(self._processes)]
         texts = []
-        for column, side in zip(range(0, 3 * len(self._sides), 3), self._sides, strict=True):
-            ids = np.empty(sum(numbers[column] for numbers in facts), dtype=np.dtype(side.typecode))
+        for side, own in zip(self._sides, zip(*counts, strict=True), strict=True):
+            ids = np.empty(sum(own), dtype=np.dtype(side.typecode))
             lengths = np.empty(side.text.lines, dtype=np.int32)
             at = 0
-            for each, numbers, share in zip(self._processes, facts, side.text.shares, strict=True):
-                _fill(ids[at : at + numbers[column]], each.output)
+            for each, count, share in zip(self._processes, own, side.text.shares, strict=True):
+                _fill(ids[at : at + count], each.output)
                 _fill(lengths[share.first_line : share.first_line + share.lines], each.output)
-                at += numbers[column]
-            drawn, redrawn = (sum(numbers[column + i] for numbers in facts) for i in (1, 2))
-            texts.append(SegmentedText(ids, lengths, drawn, redrawn))
+                at += count
+            texts.append(SegmentedText(ids, lengths))
         return texts
 
-    def _read_facts(self, number: int, output: BinaryIO) -> "array[int]":
-        """Reads the numbers at the end of a result: ids, drawn, redrawn for each side; then goes to the beginning."""
-        facts = array("q", bytes(8 * 3 * len(self._sides)))
-        output.seek(-len(facts) * facts.itemsize, os.SEEK_END)
-        _fill(facts, output)
-        expected = len(facts) * facts.itemsize
-        for count, side in zip(facts[::3], self._sides, strict=True):
+    def _read_counts(self, number: int, output: BinaryIO) -> "array[int]":
+        """Reads how many ids each side has, at the end of a result; then goes to the beginning."""
+        counts = array("q", bytes(8 * len(self._sides)))
+        output.seek(-len(counts) * counts.itemsize, os.SEEK_END)
+        _fill(counts, output)
+        expected = len(counts) * counts.itemsize
+        for count, side in zip(counts, self._sides, strict=True):
             expected += count * np.dtype(side.typecode).itemsize + side.text.shares[number].lines * 4
         if output.tell() != expected:
             raise RuntimeError(
@@ -166,7 +161,7 @@ class EpochSegmentation:
                 f"check the space for temporary files in {tempfile.gettempdir()}."
             )
         output.seek(0)
-        return facts
+        return counts
 
 
 def _start(job: Mapping[str, Any], sides: tuple[Side, Side], number: int) -> _Process:
@@ -239,9 +234,7 @@ class BackgroundSegmenter:
             logger.info(
                 f"epoch {epoch}, {side.name}: BPE-dropout {side.dropout:g}, "
                 f"{text.lengths.mean():.2f} tokens per sentence, "
-                f"{np.count_nonzero(text.ids == side.unknown) / len(text.ids):.3%} unknown; "
-                f"{text.redrawn / max(text.drawn, 1):.2%} of the random segmentations were drawn again because the "
-                "dictionary lacks their symbols"
+                f"{np.count_nonzero(text.ids == side.unknown) / len(text.ids):.3%} unknown"
             )
         logger.info(
             f"epoch {epoch}: waited {waited:.1f} seconds for the segmentation"

@@ -14,11 +14,12 @@ import random
 import re
 import sys
 from array import array
-from itertools import pairwise
+from functools import lru_cache, partial
+from itertools import chain
 from math import exp, log
-from typing import Any, BinaryIO, Callable, NamedTuple, Optional, Union
+from typing import Any, BinaryIO, Union
 
-from subword_nmt.apply_bpe import BPE, check_vocab_and_split
+from subword_nmt.apply_bpe import BPE, encode
 
 MARKER = "@@"
 SPACE_MARK = "\u2581"
@@ -26,49 +27,16 @@ SPECIAL = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 # After so many random segmentations with symbols that the dictionary lacks, a word is segmented without dropout.
 TRIES = 10
 
-_NEVER = 1 << 60  # the rank of a pair that no merge joins
-_KNOWN_WORDS = 100_000  # about 130 MB
+_KNOWN_WORDS = 100_000  # that are remembered
 _LINES_PER_WRITE = 1000
 
 
-class _Outcome(NamedTuple):
-    """A segmentation that makes every merge after some draw.
-
-    Attributes:
-        probability: of leaving out nothing after that draw.
-        ids: the segmentation.
-    """
-
-    probability: float
-    ids: list[int]
-
-
-class _Word(NamedTuple):
-    """What is remembered of a word.
-
-    Attributes:
-        plain: leaves out nothing at all.
-        unknown: how many of its ids stand for unknown symbols.
-        branches: by the number of the only draw left out, what it leads to; filled as they are met.
-        symbols: the characters, the last one with the mark of the end of a word.
-        ranks: for each two neighbouring symbols, which merge joins them.
-    """
-
-    plain: _Outcome
-    unknown: int
-    branches: dict[int, _Outcome]
-    symbols: list[str]
-    ranks: list[int]
-
-
 class LineSegmenter:
-    """Segments words by the merges of subword-nmt, each possible merge left out with some probability.
+    """Segments words by subword-nmt, each possible merge left out with some probability.
 
-    Source: Provilkov et al. 2020, arXiv:1910.13267, Algorithm 1, in the form of ``subword-nmt apply-bpe --dropout``:
-    in every step all pairs that a merge could join are left out independently, and the first merge in the list that
-    is left is made; if none is left, the word is finished. The probabilities of all segmentations are the same as
-    there, the random numbers behind them are not: the first pair to be left out is drawn at once instead of pair by
-    pair, and only pairs that could be next are drawn at all, which is several times quicker.
+    Source: Provilkov et al. 2020, arXiv:1910.13267, Algorithm 1, as in ``subword-nmt apply-bpe --dropout``: in every
+    step each pair that a merge could join is left out or not, and the first merge in the list that is left is made; if
+    none is left, the word is finished.
 
     As with ``apply-bpe --vocabulary``, merges are undone whose result is not in the dictionary. Characters that the
     dictionary does not know can remain. If so, the word is drawn again, up to ``TRIES`` times, unless it has as many
@@ -80,27 +48,18 @@ class LineSegmenter:
         unknown: id for symbols that are not in ``indices``.
         end: id that ends each line.
         dropout: probability in [0, 1) of leaving out a merge.
-
-    Attributes:
-        drawn: words segmented at random so far, other than by making all merges.
-        redrawn: how many segmentations were drawn again because of unknown symbols.
     """
 
     def __init__(self, codes: str, indices: dict[str, int], unknown: int, end: int, dropout: float) -> None:
-        bpe = BPE(io.StringIO(codes))
-        self._parts = bpe.bpe_codes_reverse
-        self._prepare(bpe.bpe_codes, indices, unknown, end, dropout)
+        self._bpe = BPE(io.StringIO(codes))
+        self._prepare(indices, unknown, end, dropout)
 
-    def _prepare(self, ranks: Any, indices: dict[str, int], unknown: int, end: int, dropout: float) -> None:
-        self._ranks = ranks
+    def _prepare(self, indices: dict[str, int], unknown: int, end: int, dropout: float) -> None:
         self._indices = indices
         self._unknown = unknown
         self._end = end
         self._dropout = dropout
-        self._log_kept = log(1 - dropout)
-        self._words: dict[str, _Word] = {}
-        self.drawn = 0
-        self.redrawn = 0
+        self._segment_plainly = lru_cache(_KNOWN_WORDS)(partial(self._segment, dropout=0))
 
     def __call__(self, line: str, key: str) -> list[int]:
         """Segments one line.
@@ -112,134 +71,28 @@ class LineSegmenter:
         Returns:
             Ids, the one that ends the line included.
         """
-        next_random = random.Random(key).random
-        words = self._words
-        ids: list[int] = []
-        for text in line.strip("\r\n ").split(" "):
-            word = words.get(text)
-            if word is None:
-                if not text:
-                    continue
-                word = self._learn(text)
-            chance = next_random()
-            probability, plain = word.plain
-            ids += plain if chance < probability else self._draw(word, chance, next_random)
-        ids.append(self._end)
-        return ids
+        random.seed(key)  # what subword-nmt takes its numbers from
+        words = filter(None, line.strip("\r\n ").split(" "))
+        return [*chain.from_iterable(map(self._draw, words)), self._end]
 
-    def _learn(self, text: str) -> _Word:
-        symbols = self._spell(text)
-        ranks = [self._ranks.get(pair, _NEVER) for pair in pairwise(symbols)]
-        plain = self._leave_out(symbols, ranks)
-        word = _Word(plain, plain.ids.count(self._unknown), {}, symbols, ranks)
-        if len(self._words) >= _KNOWN_WORDS:
-            self._words.clear()  # the frequent ones will soon be back
-        self._words[text] = word
-        return word
+    def _draw(self, word: str) -> list[int]:
+        plain = self._segment_plainly(word)
+        if self._dropout:
+            unknown = plain.count(self._unknown)
+            for _ in range(TRIES):
+                ids = self._segment(word, self._dropout)
+                if ids.count(self._unknown) <= unknown:
+                    return ids
+        return plain
 
-    def _spell(self, text: str) -> list[str]:
-        return [*text[:-1], f"{text[-1]}</w>"]
-
-    def _leave_out(self, symbols: list[str], ranks: list[int], *draws: int) -> _Outcome:
-        merged, count = self._merge(symbols, ranks, draws)
-        kept = count - 1 - draws[-1] if draws else count
-        return _Outcome(max((1 - self._dropout) ** kept, sys.float_info.min), self._look_up(merged))
-
-    def _draw(self, word: _Word, chance: float, next_random: Callable[[], float]) -> list[int]:
-        """Segments a word given that something is left out.
-
-        Args:
-            word: what to segment.
-            chance: random number that is not below ``word.plain.probability``.
-            next_random: gives random numbers in [0, 1).
-        """
-        self.drawn += 1
-        for _ in range(TRIES):
-            # The number of draws before the first that leaves something out has a geometric distribution.
-            first = int(log(chance) / self._log_kept)
-            branch = word.branches.get(first)
-            if branch is None:
-                branch = word.branches[first] = self._leave_out(word.symbols, word.ranks, first)
-            chance = next_random()
-            if chance < branch.probability:
-                ids = branch.ids
-            else:
-                second = first + 1 + int(log(chance) / self._log_kept)
-                ids = self._look_up(self._merge(word.symbols, word.ranks, (first, second), next_random)[0])
-            if ids.count(self._unknown) <= word.unknown:
-                return ids
-            self.redrawn += 1
-            chance = next_random()
-            if chance < word.plain.probability:
-                break
-        return word.plain.ids
-
-    def _merge(
-        self,
-        symbols: list[str],
-        ranks: list[int],
-        draws_left_out: tuple[int, ...],
-        next_random: Optional[Callable[[], float]] = None,
-    ) -> tuple[list[str], int]:
-        """Joins symbols until no merge is left.
-
-        Args:
-            symbols: of the word; not changed.
-            ranks: of its pairs; not changed.
-            draws_left_out: numbers of draws, counted from 0 and increasing, that leave out a pair.
-            next_random: decides the draws after those; None keeps the pairs.
-
-        Returns:
-            The joined symbols, and the number of draws.
-        """
-        symbols, ranks = symbols.copy(), ranks.copy()
-        last = draws_left_out[-1] if draws_left_out else -1
-        draws = 0
-        left_out: list[tuple[int, int]] = []  # in this step: place and rank
-        while ranks:
-            rank = min(ranks)
-            if rank == _NEVER:
-                break
-            place = ranks.index(rank)
-            places = [place] if ranks.count(rank) == 1 else [i for i, other in enumerate(ranks) if other == rank]
-            kept: list[int] = []
-            for place in places:
-                if draws <= last or next_random is None:
-                    keeps = draws not in draws_left_out
-                else:
-                    keeps = next_random() >= self._dropout
-                draws += 1
-                if not keeps:
-                    ranks[place] = _NEVER
-                    left_out.append((place, rank))
-                elif not kept or place > kept[-1] + 1:  # of x x x, the left two are joined
-                    kept.append(place)
-            if not kept:
-                continue
-            for place, rank in left_out:
-                ranks[place] = rank
-            left_out.clear()
-            for place in reversed(kept):
-                joined = symbols[place] + symbols.pop(place + 1)
-                symbols[place] = joined
-                del ranks[place]
-                if place > 0:
-                    ranks[place - 1] = self._ranks.get((symbols[place - 1], joined), _NEVER)
-                if place < len(ranks):
-                    ranks[place] = self._ranks.get((joined, symbols[place + 1]), _NEVER)
-        return symbols, draws
-
-    def _look_up(self, symbols: list[str]) -> list[int]:
-        indices = self._indices
-        symbols[-1] = symbols[-1][: -len("</w>")]
-        try:
-            return [*[indices[symbol + MARKER] for symbol in symbols[:-1]], indices[symbols[-1]]]
-        except KeyError:
-            pass
-        pieces = _as_pieces(symbols)
-        if not all(piece in indices for piece in pieces):
-            pieces = _as_pieces(check_vocab_and_split(symbols, self._parts, indices, MARKER))
-        return [indices.get(piece, self._unknown) for piece in pieces]
+    def _segment(self, word: str, dropout: float) -> list[int]:
+        bpe = self._bpe
+        # Its cache would hold what was drawn at random.
+        codes = bpe.bpe_codes, bpe.bpe_codes_reverse, self._indices, MARKER, bpe.version, {}
+        symbols = encode(word, *codes, dropout=dropout)
+        # fairseq divides a line at every kind of white space, subword-nmt at spaces only.
+        pieces = " ".join([*[symbol + MARKER for symbol in symbols[:-1]], symbols[-1]]).split()
+        return [self._indices.get(piece, self._unknown) for piece in pieces]
 
 
 class SentencePieceModel:
@@ -249,15 +102,13 @@ class SentencePieceModel:
 
     Args:
         model: content of a ``.model`` file.
-        indices: symbol to id, of the dictionary.
 
     Attributes:
-        scores: of the pieces that the dictionary has: logarithms of probabilities, or of a BPE model the order of its
-            merges, with a minus.
+        scores: of its pieces: logarithms of probabilities, or of a BPE model the order of its merges, with a minus.
         is_bpe: whether this is a BPE model.
     """
 
-    def __init__(self, model: bytes, indices: dict[str, int]) -> None:
+    def __init__(self, model: bytes) -> None:
         from sentencepiece import SentencePieceProcessor
 
         self._processor = processor = SentencePieceProcessor(model_proto=model)
@@ -265,7 +116,7 @@ class SentencePieceModel:
         scores = {processor.IdToPiece(i): processor.GetScore(i) for i in numbers if not processor.IsControl(i)}
         self._known = scores.keys()
         self.is_bpe = all(score.is_integer() for score in scores.values())
-        self.scores = {piece: score for piece, score in scores.items() if piece in indices and piece not in SPECIAL}
+        self.scores = {piece: score for piece, score in scores.items() if piece not in SPECIAL}
 
     def cut(self, line: str) -> list[str]:
         """Returns the pieces of the best segmentation."""
@@ -298,28 +149,30 @@ class PieceMerger(LineSegmenter):
         self, model: SentencePieceModel, indices: dict[str, int], unknown: int, end: int, dropout: float
     ) -> None:
         self._model = model
-        self._prepare(_JoinedRanks(model.scores), indices, unknown, end, dropout)
+        self._merges = _JoinedMerges(model.scores)
+        self._prepare(indices, unknown, end, dropout)
 
     def __call__(self, line: str, key: str) -> list[int]:
         """Segments one line; see ``LineSegmenter``."""
         return super().__call__(" ".join(self._model.list_words(line)), key)
 
-    def _spell(self, text: str) -> list[str]:
-        return list(text)
-
-    def _look_up(self, symbols: list[str]) -> list[int]:
+    def _segment(self, word: str, dropout: float) -> list[int]:
+        # Of version 0.1, whose mark of the end of a word is a symbol of its own, which no merge joins.
+        symbols = encode(word, self._merges, {}, None, "", (0, 1), {}, dropout=dropout)
         return [self._indices.get(symbol, self._unknown) for symbol in symbols]
 
 
-class _JoinedRanks:
-    """The rank of a merge, which in a model of SentencePiece depends on its result alone."""
+class _JoinedMerges:
+    """The merges of a model of SentencePiece: any two symbols that together are a piece, in the order of its score."""
 
     def __init__(self, scores: dict[str, float]) -> None:
         self._scores = scores
 
-    def get(self, pair: tuple[str, str], default: int) -> int:
-        score = self._scores.get(pair[0] + pair[1])
-        return default if score is None else int(-score)
+    def __contains__(self, pair: tuple[str, str]) -> bool:
+        return pair[0] + pair[1] in self._scores
+
+    def __getitem__(self, pair: tuple[str, str]) -> float:
+        return -self._scores[pair[0] + pair[1]]
 
 
 class PieceSampler:
@@ -335,13 +188,7 @@ class PieceSampler:
         unknown: id for characters that are not in ``indices``.
         end: id that ends each line.
         smoothing: 0 for the best segmentation alone; the smaller otherwise, the more segmentations differ.
-
-    Attributes:
-        drawn: words segmented so far, unless ``smoothing`` is 0.
-        redrawn: 0; as for ``LineSegmenter``.
     """
-
-    redrawn = 0
 
     def __init__(
         self, model: SentencePieceModel, indices: dict[str, int], unknown: int, end: int, smoothing: float
@@ -351,10 +198,10 @@ class PieceSampler:
         self._unknown = unknown
         self._end = end
         self._smoothing = smoothing
-        self._rare = min(model.scores.values(), default=0.0) - 10  # of characters that are no pieces, as the library
-        self._longest = max(map(len, model.scores), default=1)
-        self._words: dict[str, list[tuple[list[float], list[int]]]] = {}
-        self.drawn = 0
+        self._scores = {piece: score for piece, score in model.scores.items() if piece in indices}
+        self._rare = min(self._scores.values(), default=0.0) - 10  # of characters that are no pieces, as the library
+        self._longest = max(map(len, self._scores), default=1)
+        self._weigh = lru_cache(_KNOWN_WORDS)(self._weigh_starts)
 
     def __call__(self, line: str, key: str) -> list[int]:
         """Segments one line; see ``LineSegmenter``."""
@@ -364,9 +211,7 @@ class PieceSampler:
         choose = random.Random(key).choices
         ids: list[int] = []
         for word in self._model.list_words(line):
-            ends = self._words.get(word)
-            if ends is None:
-                ends = self._learn(word)
+            ends = self._weigh(word)
             pieces: list[str] = []
             end = len(word)
             while end:
@@ -375,18 +220,17 @@ class PieceSampler:
                 pieces.append(word[start:end])
                 end = start
             ids += [get(piece, unknown) for piece in reversed(pieces)]
-            self.drawn += 1
         ids.append(self._end)
         return ids
 
-    def _learn(self, word: str) -> list[tuple[list[float], list[int]]]:
+    def _weigh_starts(self, word: str) -> list[tuple[list[float], list[int]]]:
         """For each end of a piece its possible starts, with their weights."""
         ends: list[tuple[list[float], list[int]]] = [([], [])]
         sums = [0.0]  # logarithms, of all segmentations up to a place
         for end in range(1, len(word) + 1):
             starts, logs = [], []
             for start in range(max(0, end - self._longest), end):
-                score = self._model.scores.get(word[start:end], self._rare if start == end - 1 else None)
+                score = self._scores.get(word[start:end], self._rare if start == end - 1 else None)
                 if score is not None:
                     starts.append(start)
                     logs.append(sums[start] + self._smoothing * score)
@@ -394,9 +238,6 @@ class PieceSampler:
             weights = [exp(value - highest) for value in logs]
             sums.append(highest + log(sum(weights)))
             ends.append((weights, starts))
-        if len(self._words) >= _KNOWN_WORDS:
-            self._words.clear()  # the frequent ones will soon be back
-        self._words[word] = ends
         return ends
 
 
@@ -405,16 +246,11 @@ def make_segmenter(side: dict[str, Any]) -> Union[LineSegmenter, PieceSampler]:
     rest = (side["indices"], side["unknown"], side["end"], side["dropout"])
     if side["codes"].startswith("#version:"):
         return LineSegmenter(side["codes"], *rest)
-    model = SentencePieceModel(base64.b64decode(side["codes"]), side["indices"])
+    model = SentencePieceModel(base64.b64decode(side["codes"]))
     return (PieceMerger if model.is_bpe and side["dropout"] else PieceSampler)(model, *rest)
 
 
-def _as_pieces(symbols: list[str]) -> list[str]:
-    # fairseq divides a line at every kind of white space, subword-nmt at spaces only.
-    return " ".join([*[symbol + MARKER for symbol in symbols[:-1]], symbols[-1]]).split()
-
-
-def segment_side(side: dict[str, Any], seed: int, epoch: int, parent: int, output: BinaryIO) -> list[int]:
+def segment_side(side: dict[str, Any], seed: int, epoch: int, parent: int, output: BinaryIO) -> int:
     """Segments consecutive lines of one language and writes their ids, then their lengths.
 
     Args:
@@ -425,7 +261,7 @@ def segment_side(side: dict[str, Any], seed: int, epoch: int, parent: int, outpu
         output: gets the ids as machine integers of type ``side["typecode"]``, then one 32-bit length per line.
 
     Returns:
-        The number of ids, of words segmented at random, and of segmentations drawn again.
+        The number of ids.
 
     Raises:
         ValueError: if the file has fewer lines than the job says.
@@ -449,7 +285,7 @@ def segment_side(side: dict[str, Any], seed: int, epoch: int, parent: int, outpu
                     sys.exit(1)
     ids.tofile(output)
     lengths.tofile(output)
-    return [count + len(ids), segment.drawn, segment.redrawn]
+    return count + len(ids)
 
 
 def main() -> None:
@@ -466,10 +302,8 @@ def main() -> None:
     if job["ahead"] and hasattr(os, "nice"):
         os.nice(5)  # the training goes first
     output = sys.stdout.buffer
-    facts = array("q")
-    for side in job["sides"]:
-        facts.extend(segment_side(side, job["seed"], job["epoch"], job["parent"], output))
-    facts.tofile(output)
+    counts = [segment_side(side, job["seed"], job["epoch"], job["parent"], output) for side in job["sides"]]
+    array("q", counts).tofile(output)
     output.flush()
 
 
