@@ -13,16 +13,20 @@
 #   SUBWORDS=bpe      joint subwords of both languages, as many as MERGES says: subword-nmt's; or sentencepiece (its unigram model),
 #                     sentencepiece:unigram, sentencepiece:bpe. Not published; the same for prepare.sh, train.sh and evaluate.sh.
 #                     none: words, for iwslt15_en_vi alone
-#   KEEP=10           checkpoints of the last epochs that stay, where epochs are averaged: at least AVERAGED
+#   KEEP=10           last checkpoints that stay, at least AVERAGED: of epochs; of wmt14_en_de 20, of every 500 updates
 #   JOINT=0           subwords, dictionary and embeddings for each language instead; not published; the same for all three
 #   MAX_TOKENS=...    tokens per batch and device; the accumulation follows, so that an update sees as many as published
 #   NUM_GPUS=...      default: all that PyTorch sees, none on a machine without; NUM_NODES=... see examples/recipe/README.md
 #   TRIAL=1           a few sentences and updates, to see within minutes that all steps work
 #   SKIP_SETUP=1      use the python on the PATH as it is
-# Arguments of a script are passed on to its main command: bash train.sh --dropout 0.2; --help prints the head of the script.
+# Arguments of a script are passed on to its main command: bash train.sh --dropout 0.2; --help prints the head of the script and these settings.
 
 if [[ "${1:-}" == --help ]]; then
   sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+  case "${BASH_SOURCE[1]:-}" in
+    */common.sh) sed -n '/^# Settings/,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" ;;
+    */sentence_recipe.sh) sed -n '/^# Settings/,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[1]}" ;;
+  esac
   exit
 fi
 

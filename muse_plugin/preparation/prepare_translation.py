@@ -52,7 +52,7 @@ _DATA = re.compile(
     rf"|(bpe|sentencepiece)(\.source|\.target)?\.(codes|model)|{re.escape(FILE_NAME)}|{re.escape(TRAIN_TEXT)}\.\w+"
 )
 _PRESETS = (  # the most training pairs that each is for, and what it is trained with
-    (200_000, "muse_tiny", "--lr 0.004 --warmup-updates 500"),
+    (100_000, "muse_tiny", "--lr 0.004 --warmup-updates 500"),
     (2_000_000, "muse_iwslt_de_en", "--lr 0.001 --warmup-updates 4000"),
     (sys.maxsize, "muse_large", "--lr 0.001 --warmup-updates 4000 --update-freq 16 --dropout 0.3"),
 )

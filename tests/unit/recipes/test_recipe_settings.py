@@ -166,14 +166,25 @@ def test_more_gpus_than_there_are_are_refused(tmp_path, recipe):
     assert done.stderr == expected
 
 
-@pytest.mark.parametrize("script", ["quickstart/run.sh", "multi30k/train.sh", "documents/evaluate.sh"])
-def test_help_prints_the_head_of_the_script_and_does_nothing(tmp_path, script):
+SHARED_SETTINGS = {  # some of them
+    "quickstart/run.sh": [],
+    "multi30k/train.sh": ["WORK_DIR", "SEED", "SKIP_SETUP"],
+    "documents/evaluate.sh": ["MODEL", "WARMUP", "WORD_VECTORS"],
+}
+
+
+@pytest.mark.parametrize("script", list(SHARED_SETTINGS))
+def test_help_prints_the_head_of_the_script_and_shared_settings_and_does_nothing(tmp_path, script):
     path = EXAMPLES / script
     words = ["bash", str(path), "--help"]
     environment = recipe_environment(WORK_DIR=str(tmp_path / "work"), RUN_DIR=str(tmp_path / "run"))
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True)
     head = path.read_text(encoding="utf-8").split("\nset -euo pipefail\n")[0].splitlines()[1:]
-    assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
+    printed = done.stdout.splitlines()
+    assert printed[: len(head)] == [line.removeprefix("#").removeprefix(" ") for line in head]
+    named = " ".join(printed[len(head) :])
+    assert (named == "") == (not SHARED_SETTINGS[script])
+    assert all(f"  {name}=" in named for name in SHARED_SETTINGS[script])
     assert done.stderr == ""
     assert list(tmp_path.iterdir()) == []
 
