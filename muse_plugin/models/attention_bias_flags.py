@@ -180,6 +180,17 @@ def bias_faults(cfg: Any) -> list[str]:
     return fault_of(plan_biases, cfg, "encoder") if countable else []
 
 
+def find_bias_without_attention(cfg: Any, side: str, branches: Sequence[str]) -> list[str]:
+    """Says in one sentence if there is a limit, but none of the ``branches`` of a side is limited by it."""
+    limited = {"self_attention", "long_short_range"}
+    if getattr(cfg, f"{side}_attention_bias").strip() == "none" or not branches or not limited.isdisjoint(branches):
+        return []
+    return [
+        f"--{side}-attention-bias limits self-attention, but got --{side}-branches {','.join(branches)} without it; "
+        "add self_attention or drop the flag."
+    ]
+
+
 def find_idle_bias_flags(cfg: Any, side: str) -> list[str]:
     """Names of the flags of one side, by their flat names, that none of the chosen biases reads."""
     kinds = set(parse_biases(getattr(cfg, f"{side}_attention_bias"), side))

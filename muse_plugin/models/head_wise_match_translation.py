@@ -149,6 +149,7 @@ def _build(flags: Any, dictionary: Any) -> MuseEncoder:
     known = flat_flags(Namespace(**flags), family.config_class)
     check_config(known, config_class=family.config_class)
     known.encoder_layers_to_keep = known.decoder_layers_to_keep = None
+    known.encoder_layerdrop = 0.0  # the match reads all levels
     known.conv_backend = "auto"  # the one of the translation model's training may not be here
     cfg = transformer_config(known)
     embedding = MuseModel.build_embedding(cfg, dictionary, cfg.encoder.embed_dim)

@@ -6,7 +6,7 @@ from typing import Any
 from fairseq import utils
 
 from muse_plugin.contracts.flag import fault_of, find_wrong_values, flag_name, naming
-from muse_plugin.models.attention_bias_flags import plan_biases, warn_of_idle_bias_flags
+from muse_plugin.models.attention_bias_flags import find_bias_without_attention, plan_biases, warn_of_idle_bias_flags
 from muse_plugin.models.encoder_layers import BRANCH_FLAGS, MULTI_SCALE, PARALLEL, encoder_layer_faults, find_layer_type
 from muse_plugin.models.muse_config import (
     ADAPTIVE_INPUTS,
@@ -99,15 +99,7 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
             faults.append(
                 f"{flag} must be divisible by --{side}-{kind}-heads, but got {width:g} and {heads}; change one of them."
             )
-    if (
-        getattr(cfg, f"{side}_attention_bias").strip() != "none"
-        and chosen
-        and not {"self_attention", "long_short_range"} & set(chosen)
-    ):
-        faults.append(
-            f"--{side}-attention-bias limits self-attention, but got --{side}-branches {','.join(chosen)} without it; "
-            "add self_attention or drop the flag."
-        )
+    faults += find_bias_without_attention(cfg, side, chosen)
     if str(getattr(cfg, f"{side}_ffn_projection")) == "conv" and (
         str(getattr(cfg, f"{side}_conv_projection")) != "separate"
         or any("ffn" in stage and "conv" not in stage for stage in stages)

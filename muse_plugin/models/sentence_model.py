@@ -177,6 +177,8 @@ class SentenceModel(BaseFairseqModel):
             where = "on a tagger, which does not pool" if tags else f"with --pooling {flat.pooling}"
             idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
             warn_without_effect(flat, cls.config_class, idle, where)
+            if not task.pairs:
+                warn_without_effect(flat, cls.config_class, ["pair_features"], "on single sentences")
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
                 warn_of_idle_bias_flags(flat, cls.config_class, "encoder")
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)

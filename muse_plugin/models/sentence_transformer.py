@@ -10,7 +10,7 @@ from fairseq.modules import PositionalEmbedding
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import fault_of, flag, naming, rate, size, with_defaults
-from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults
+from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, bias_faults, find_bias_without_attention
 from muse_plugin.models.layer_builder import BranchOptions, branch_names, build_layer
 from muse_plugin.models.muse_config import CONV_BACKEND_HELP, layer_plans, read_kernel_sizes, read_stages
 from muse_plugin.models.muse_faults import find_backend_faults
@@ -120,7 +120,11 @@ class SentenceTransformerModel(SentenceModel):
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
         faults = super().find_faults(cfg) + find_undivided_heads(cfg) + bias_faults(cfg)
-        faults += fault_of(read_stages, cfg, "encoder", "sentence") + fault_of(read_kernel_sizes, cfg, "encoder")
+        unread = fault_of(read_stages, cfg, "encoder", "sentence")
+        if not unread:
+            branches = [name for stage in read_stages(cfg, "encoder", "sentence") for name in stage]
+            faults += find_bias_without_attention(cfg, "encoder", branches)
+        faults += unread + fault_of(read_kernel_sizes, cfg, "encoder")
         return faults or find_backend_faults(cfg, {"encoder": "sentence"})
 
     @classmethod

@@ -11,13 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from muse_plugin.modules.attention_heads import in_full_precision
 from muse_plugin.modules.linear import Linear
 from muse_plugin.ops.dropout import dropout
 
 DIRECTIONS = ("forward", "backward")
-# Weights of a block of queries: 64 MiB in float32; for the gradient, a few numbers are kept for each of them.
-_WEIGHTS_AT_ONCE = 1 << 24
-_HIGHEST_BOUND = 40  # the smallest weight is exp(-2 c), which must not be 0
 
 
 class DirectionalAttention(nn.Module):
@@ -34,36 +32,23 @@ class DirectionalAttention(nn.Module):
         input_size: width of what it reads.
         embed_dim: width C of h and of the result.
         direction: "forward" (earlier words) or "backward" (later words).
-        bound: c in (0, 40], which no logit exceeds.
         dropout: probability in [0, 1) of dropping a channel of what W_1, W_2, W_f1 and W_f2 read, training only.
-        weights_at_once: how many weights a block may have; a block has at least one query.
 
     Raises:
-        ValueError: if the direction is unknown, ``bound`` is outside (0, 40], or ``weights_at_once`` is not positive.
+        ValueError: if the direction is unknown.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        embed_dim: int,
-        direction: str,
-        bound: float = 5.0,
-        dropout: float = 0.0,
-        weights_at_once: int = _WEIGHTS_AT_ONCE,
-    ) -> None:
+    bound = 5.0  # c, which no logit exceeds; up to 40, or exp(-2 c), the smallest weight, is 0
+    # Of a block of queries: 64 MiB in float32; for the gradient, a few numbers are kept for each of them.
+    weights_at_once = 1 << 24
+
+    def __init__(self, input_size: int, embed_dim: int, direction: str, dropout: float = 0.0) -> None:
         super().__init__()
         if direction not in DIRECTIONS:
             raise ValueError(f"a direction must be one of {', '.join(DIRECTIONS)}, but got {direction!r}.")
-        if not (0 < bound <= _HIGHEST_BOUND and weights_at_once > 0):
-            raise ValueError(
-                f"directional attention needs a bound in (0, {_HIGHEST_BOUND}] and a number of weights above 0, but "
-                f"got {bound:g} and {weights_at_once}."
-            )
         self.output_size = embed_dim
         self.direction = direction
-        self.bound = bound
         self.dropout = dropout
-        self.weights_at_once = weights_at_once
         self.input_proj = Linear(input_size, embed_dim)
         self.key_proj = Linear(embed_dim, embed_dim, bias=False)
         self.query_proj = Linear(embed_dim, embed_dim)
@@ -129,9 +114,12 @@ class DirectionalAttention(nn.Module):
         Returns:
             Shape (B, Q, C), zeros for queries that see no key.
         """
+        dtype = states.dtype
+        # The gradient of the quotient does not fit into float16 where all weights are small.
+        states, keys, queries = (in_full_precision(x) for x in (states, keys, queries))
         logits = torch.tanh((keys[:, None] + queries[:, :, None]) / self.bound)  # (B, Q, S, C)
         # Logits are at most c: taking c away keeps sums small, and no other maximum is needed.
         weights = torch.exp(self.bound * (logits - 1)) * seen.unsqueeze(-1)
         total = weights.sum(dim=2)
         summed = (weights * states[:, None]).sum(dim=2)
-        return summed / total.masked_fill(~seen.any(dim=-1, keepdim=True), 1.0)
+        return (summed / total.masked_fill(~seen.any(dim=-1, keepdim=True), 1.0)).to(dtype)

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from muse_plugin.modules.attention_heads import in_full_precision
+
 MATCHES = ("element", "cosine", "bilinear")
 AGGREGATIONS = ("max", "concat")
 # Numbers that ``score_all_pairs`` holds at a time, in each of few tensors: small enough for a processor's cache.
@@ -390,8 +392,8 @@ class VectorMatch(nn.Module):
 
 
 def _normalise(vectors: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / norms.clamp(min=_SMALLEST_NORM)
+    exact = in_full_precision(vectors)  # float16 has no number as small as the smallest norm
+    return F.normalize(exact, dim=-1, eps=_SMALLEST_NORM).to(vectors.dtype)
 
 
 def _map_channels(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

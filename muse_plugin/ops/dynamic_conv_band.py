@@ -13,22 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# On a CPU, this is faster than sums of rows (``dynamic_conv_cpu.py``) in sentences up to 2 * window - 5, and for small
-# jobs, where those take longer to prepare than to compute (float32, 4 heads of 96 channels, one thread, torch 2.13).
-_POSITIONS_PER_TAP, _POSITIONS_LESS = 2, 5
-_FEW_VALUES = 100_000
-
-
-def prefers_band(values: Tensor, length: int, window: int) -> bool:
-    """The choice of "auto" between "band" and "taps" on a CPU.
-
-    Args:
-        values: shape (B, H, S, D).
-        length: number of queries T.
-        window: number of taps, once the kernel sizes are merged.
-    """
-    return length <= _POSITIONS_PER_TAP * window - _POSITIONS_LESS or values.numel() <= _FEW_VALUES
-
 
 def multiply_band(values: Tensor, taps: Tensor, left: int, padding: Tensor | None) -> Tensor:
     """Spreads the taps over a (T, S) band matrix and multiplies once.

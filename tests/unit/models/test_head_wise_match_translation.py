@@ -97,6 +97,11 @@ def test_all_that_is_trained_gets_a_gradient_and_all_that_is_not_changes_nothing
     check_training(checkpoint, levels)
 
 
+def test_layers_that_were_dropped_in_its_training_are_all_there(checkpoint):
+    make_translation(checkpoint, encoder_layerdrop=0.9)
+    check_training(checkpoint, "all")
+
+
 def check_training(checkpoint, levels):
     net = build(translation_checkpoint=str(checkpoint), match_levels=levels)
     words = {**make_input(make_words(*[5] * 20)), **make_input(make_words(*[4] * 20, seed=3), prefix="pair")}

@@ -224,11 +224,19 @@ def test_flags_that_the_pooling_reads_and_those_of_a_checkpoint_are_not_named(ca
 
 
 def test_a_tagger_names_all_flags_of_the_pooling_that_it_does_not_have(caplog):
-    build("lama", make_task("tags"), pooling_heads=8, pooling_norm="none", pooling_hidden_dim=9)
+    build(
+        "lama",
+        make_task("tags"),
+        pooling_heads=8,
+        pooling_norm="none",
+        pooling_hidden_dim=9,
+        pair_features="signed_product",
+    )
     assert [record.getMessage() for record in caplog.records] == [
         "--pooling-heads has no effect on a tagger, which does not pool, but got 8; drop it.",
         "--pooling-norm has no effect on a tagger, which does not pool, but got none; drop it.",
         "--pooling-hidden-dim has no effect on a tagger, which does not pool, but got 9; drop it.",
+        "--pair-features has no effect on single sentences, but got signed_product; drop it.",
     ]
 
 

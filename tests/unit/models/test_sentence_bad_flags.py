@@ -238,3 +238,11 @@ def test_a_missing_package_is_named_with_its_flag(monkeypatch):
 def test_flags_of_a_bias_that_is_not_chosen_are_named(model, flags, words, caplog):
     build(model, **flags)
     assert caplog.messages == [f"{sentence}; drop it." for sentence in words]
+
+
+def test_build_raises_error_when_a_bias_has_no_self_attention_to_limit():
+    (sentence,) = faults_of("sentence_transformer", encoder_attention_bias="distance", encoder_branches="ffn")
+    assert sentence == (
+        "--encoder-attention-bias limits self-attention, but got --encoder-branches ffn without it; add self_attention "
+        "or drop the flag."
+    )

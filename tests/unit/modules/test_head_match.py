@@ -187,6 +187,15 @@ def test_a_match_is_of_head_i_with_head_i_and_the_order_of_heads_is_lost_in_a_ma
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_cosine_of_nothing_is_finite_in_half_precision(dtype):
+    net = build(2, 3, 4, 2, match="cosine", aggregation="concat").to(dtype)
+    s, t = (vectors(3, net.vector_size, seed=seed).to(dtype) for seed in (1, 2))
+    s[0] = 0
+    assert net(s, t).isfinite().all()
+    assert net.score_all_pairs(s, t).isfinite().all()
+
+
 def test_cosine_of_nothing_is_zero():
     match = Match("cosine", 1, 3, 3)
     zero, one = torch.zeros(1, 1, 1, 3), torch.ones(1, 1, 1, 3)
