@@ -18,12 +18,13 @@ def check_positive(args: argparse.Namespace, *names: str) -> None:
         raise ValueError("\n".join(faults))
 
 
-def check_apart(output: Optional[Path], *inputs: Optional[Path]) -> None:
-    """Checks that ``--output`` replaces nothing that is read.
+def check_apart(output: Optional[Path], *inputs: Optional[Path], flag: str = "--output") -> None:
+    """Checks that an output replaces nothing that is read.
 
     Args:
         output: the file to write; None for standard output.
         *inputs: files and folders to read; None for none.
+        flag: that names the output.
 
     Raises:
         ValueError: if the output is one of the files, or is in one of the folders.
@@ -39,7 +40,7 @@ def check_apart(output: Optional[Path], *inputs: Optional[Path]) -> None:
             is_read = output.samefile(path)
         if is_read:
             what = f"is in {path}, which is read" if path.is_dir() else "is read too"
-            raise ValueError(f"--output must not replace what is read, but {output} {what}; name another file.")
+            raise ValueError(f"{flag} must not replace what is read, but {output} {what}; name another.")
 
 
 def check_read_twice(path: Path, flag: str) -> None:

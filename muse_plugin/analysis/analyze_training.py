@@ -13,7 +13,7 @@ from muse_plugin.analysis.drawing import add_legend, label, open_grid
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.analysis.training_log import EPOCH, INNER, LABELS, TrainingRow, read_run
-from muse_plugin.results.figures import COLORS, MARKERS
+from muse_plugin.results.figures import COLORS, MARKERS, as_written
 
 _LOGARITHMIC = ("perplexity",)
 _COLUMNS = 3
@@ -96,5 +96,5 @@ def _draw_run(axes: Any, rows: Sequence[TrainingRow], name: str, i: int) -> None
             markevery=max(1, len(own) // _MOST_MARKED),
             markersize=3.5,
             lw=1.3,
-            label=f"{name}: {'train' if trains else part}",
+            label=f"{as_written(name)}: {'train' if trains else part}",
         )

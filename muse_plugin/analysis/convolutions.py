@@ -16,7 +16,7 @@ from muse_plugin.analysis.load import KernelObserver
 from muse_plugin.analysis.result import Result, group
 from muse_plugin.modules.gated_conv import GatedConv
 from muse_plugin.modules.kernel_weights import find_kernels, list_offsets
-from muse_plugin.results.figures import COLORS, MARKERS
+from muse_plugin.results.figures import COLORS, MARKERS, as_written
 
 _LINES = ("-", "--")
 
@@ -109,7 +109,7 @@ def draw_gates(rows: Sequence[GateRow], path: Path) -> None:
                         color=COLORS[i % len(COLORS)],
                         marker=MARKERS[i % len(MARKERS)],
                         markersize=4.5,
-                        label=f"{size} tokens" + (f", {model}" if len(models) > 1 else ""),
+                        label=f"{size} tokens" + (f", {as_written(model)}" if len(models) > 1 else ""),
                     )
             label(axes, side, LAYER_AXIS, grid="y")
             axes.set_xticks(sorted(group(own, "layer")))

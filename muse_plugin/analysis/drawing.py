@@ -10,7 +10,7 @@ from typing import Any, Optional
 import numpy as np
 
 from muse_plugin.analysis.result import group
-from muse_plugin.results.figures import open_figure
+from muse_plugin.results.figures import as_written, open_figure
 
 LAYER_AXIS = "layer (1 = bottom)"
 _LONGEST_WORD = 14  # characters of a label
@@ -94,13 +94,13 @@ def shade(number: int, count: int) -> Any:
 def label_words(words: Sequence[str], longest: int = _LONGEST_WORD) -> list[str]:
     """Words as labels: long ones are cut, and nothing in them is a formula."""
     cut = [word if len(word) <= longest else word[: longest - 1] + "…" for word in words]
-    return [word.replace("$", r"\$") for word in cut]
+    return list(map(as_written, cut))
 
 
 def group_panels(rows: Sequence[Any], side: str = "side") -> list[tuple[str, list[Any]]]:
     """Rows by model and the column ``side``, with the title of each panel: the side, and of two models the model."""
     alone = len(group(rows, "model")) == 1
     return [
-        (name if alone else f"{model}: {name}" if len(model) <= _LONGEST_NAME else f"{model}\n{name}", own)
+        (name if alone else as_written(model) + (": " if len(model) <= _LONGEST_NAME else "\n") + name, own)
         for (model, name), own in group(rows, "model", side).items()
     ]

@@ -20,7 +20,7 @@ from muse_plugin.analysis.attention_statistics import REACH
 from muse_plugin.analysis.drawing import LAYER_AXIS, add_legend, group_panels, label, open_panels, shade, write_cells
 from muse_plugin.analysis.load import AttentionObserver
 from muse_plugin.analysis.result import Result, group
-from muse_plugin.results.figures import COLORS, MARKERS
+from muse_plugin.results.figures import COLORS, MARKERS, as_written
 
 _SHOWN_SHARE = 0.98  # of the weight; the rest, far away, is in the table
 _ANNOTATED_HEADS = 16
@@ -233,7 +233,7 @@ def draw_concentration(rows: Sequence[ConcentrationRow], path: Path) -> None:
                         if values:
                             points.append((x, sum(values) / len(values)))
                     xs, ys = zip(*points, strict=True) if points else ((), ())
-                    axes.plot(xs, ys, color=COLORS[i], marker=MARKERS[i], markersize=4.5, label=model)
+                    axes.plot(xs, ys, color=COLORS[i], marker=MARKERS[i], markersize=4.5, label=as_written(model))
                 axes.set_xticks(range(len(ranges)), names, rotation=45, ha="right")
                 label(axes, side, "sentence length (tokens)", name, grid="y")
                 axes.set_ylim(0, 1.1 * axes.dataLim.y1)

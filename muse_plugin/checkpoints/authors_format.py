@@ -16,6 +16,7 @@ from torch import Tensor
 
 from muse_plugin.checkpoints.model_outline import check_model_fits
 from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
+from muse_plugin_command.flag_checks import check_apart, check_target
 
 SIDES = ("encoder", "decoder")
 # Options that only the authors' program has; at least one tells its checkpoints from others.
@@ -351,6 +352,8 @@ class _Symbols(tuple):
 
 def run(args: argparse.Namespace) -> int:
     """Runs ``muse-plugin convert``: reads safely, converts, writes atomically."""
+    check_target(args.output, "OUT.pt")
+    check_apart(args.output, args.input, flag="OUT.pt")
     converted = convert_checkpoint(load_checkpoint(args.input))
     save_atomically(converted, args.output)
     flags = converted["args"]

@@ -20,7 +20,7 @@ from muse_plugin.contracts.flag import flag_name
 from muse_plugin.evaluation import flag_checks
 from muse_plugin.evaluation.comet_score import compute_comet
 from muse_plugin.evaluation.expectation import judge
-from muse_plugin.evaluation.generation import find_subwords, generate, infer_languages
+from muse_plugin.evaluation.generation import find_subwords, generate, infer_languages, name_log
 from muse_plugin.evaluation.length_buckets import make_buckets, parse_bounds
 from muse_plugin.evaluation.length_plot import draw_length_plot
 from muse_plugin.evaluation.recorded_settings import collect_settings
@@ -71,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
     given = [] if args.path is not None else flag_checks.given_files(args)
     others = (args.references, args.raw_references, args.sources, args.record_file)
     check_apart(args.output, *given, *(args.versus or ()), *others)
+    if args.results_path is not None:
+        check_apart(name_log(args, args.results_path), *(args.versus or ()), *others, flag="--results-path")
     if args.path is not None:
         _fill_in_languages(args)
         args.post_process = args.post_process or find_subwords(args)
@@ -80,15 +82,15 @@ def run(args: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         files = given if args.path is None else [_translate(args, stack, seconds)]
         result = _evaluate(args, files)
-    if args.plot is not None:  # there are sources, or _score_lengths has raised an error
-        systems = [result, result["versus"]] if args.versus else [result]
-        draw_length_plot(args.plot, result["length_buckets"], [system["name"] for system in systems])
     print(format_evaluation(result, args.lowercase))
     if args.output is not None:
         seconds["total"] = round(time.perf_counter() - start, 3)
         rounded = {**_round(result), "expectation": result["expectation"]}
         record = {"options": options, "settings": settings, **describe_run(), "seconds": seconds}
         write_json(args.output, {**rounded, **record}, indent=2, ensure_ascii=False, allow_nan=False, default=os.fspath)
+    if args.plot is not None:  # there are sources, or _score_lengths has raised an error
+        systems = [result, result["versus"]] if args.versus else [result]
+        draw_length_plot(args.plot, result["length_buckets"], [system["name"] for system in systems])
     verdict = result["expectation"]
     if verdict is None:
         return 0

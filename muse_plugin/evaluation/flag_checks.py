@@ -16,12 +16,14 @@ from muse_plugin_command.flags.evaluate import DEFAULT_BOUNDS, DEFAULT_METRIC
 # Flag -> the flag without which it would do nothing.
 NEEDS = {
     **dict.fromkeys(
-        ("data", "gen_subset", "beam", "lenpen", "batch_size", "max_tokens", "cpu", "results_path", "generate_arg"),
+        ("data", "gen_subset", "beam", "lenpen", "batch_size", "max_tokens", "results_path", "generate_arg"),
         "path",
     ),
     **dict.fromkeys(("versus_name", "significance"), "versus"),
     **dict.fromkeys(("num_resamples", "seed"), "versus or length_intervals"),
     "expect_metric": "expect",
+    "cpu": "path or comet",
+    **dict.fromkeys(("record", "record_file"), "output"),
 }
 
 
@@ -53,7 +55,7 @@ def _check_company(args: argparse.Namespace) -> None:
     """Refuses flags that would do nothing without another, or miss one."""
     for flag, needed in NEEDS.items():
         choices = needed.split(" or ")
-        if getattr(args, flag) not in (None, False) and not any(getattr(args, choice) for choice in choices):
+        if getattr(args, flag) not in (None, False, []) and not any(getattr(args, choice) for choice in choices):
             raise ValueError(
                 f"{flag_name(flag)} works only together with {' or '.join(map(flag_name, choices))}; add that or leave "
                 "it out."

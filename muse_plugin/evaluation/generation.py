@@ -107,10 +107,15 @@ def generate(args: argparse.Namespace, results_path: Path) -> Path:
             f"fairseq-generate must end with exit code 0, but got {done.returncode}; its own message is above. The "
             f"command was: {shlex.join(command)}"
         )
-    log = results_path / f"generate-{args.gen_subset or DEFAULTS['gen_subset']}.txt"
+    log = name_log(args, results_path)
     if not log.is_file():
         raise FileNotFoundError(
             f"fairseq-generate must write {log}, but did not; leave --results-path and --gen-subset out of "
             "--generate-arg."
         )
     return log
+
+
+def name_log(args: argparse.Namespace, folder: Path) -> Path:
+    """The file that fairseq-generate writes into a folder."""
+    return folder / f"generate-{args.gen_subset or DEFAULTS['gen_subset']}.txt"

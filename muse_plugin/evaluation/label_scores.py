@@ -95,7 +95,7 @@ def score_numbers(predicted: Sequence[Sequence[float]], gold: Sequence[Sequence[
         "scores": ``mse``; ``pearson`` and ``spearman``, in [-1, 1], 0 where one side does not vary.
     """
     x, y = np.asarray(predicted, dtype=float).ravel(), np.asarray(gold, dtype=float).ravel()
-    varies = len(x) > 1 and x.std() > 0 and y.std() > 0
+    varies = len(x) > 1 and np.ptp(x) > 0 and np.ptp(y) > 0
     return {
         "scores": {
             "mse": float(np.mean((x - y) ** 2)),

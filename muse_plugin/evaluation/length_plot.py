@@ -7,7 +7,7 @@ from typing import Any
 from muse_plugin.evaluation.length_buckets import Bucket
 from muse_plugin.evaluation.sentence_bleu import LENGTH_TITLES
 from muse_plugin.results.deviation import mean_and_deviation
-from muse_plugin.results.figures import COLORS, MARKERS, open_figure
+from muse_plugin.results.figures import COLORS, MARKERS, as_written, open_figure
 
 _BAR_COLOR = "#b8bec4"
 
@@ -57,7 +57,7 @@ def _draw_curves(axes: Any, buckets: Sequence[dict[str, Any]], names: Sequence[s
             [x + shift for x, *_ in points],
             [mean for _, mean, *_ in points],
             yerr=list(zip(*(errors for _, _, *errors in points), strict=True)) if meaning else None,
-            label=name + meaning,
+            label=as_written(name) + meaning,
             color=COLORS[i % len(COLORS)],
             marker=MARKERS[i % len(MARKERS)],
             markersize=4.5,

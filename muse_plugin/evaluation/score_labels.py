@@ -24,7 +24,7 @@ from muse_plugin.files.json_objects import write_json
 from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.bio_tags import is_bio_tag
-from muse_plugin_command.flag_checks import check_apart
+from muse_plugin_command.flag_checks import check_apart, check_target
 
 # Of each kind of prediction, the signature of its scores, and the score that buckets have.
 _SIGNATURES = {"label": "labels", "tags": "tags", "numbers": "numbers"}
@@ -72,6 +72,9 @@ def run(args: argparse.Namespace) -> int:
         ValueError: if a file is not what ``muse-plugin predict --split`` writes, or two do not fit each other.
     """
     settings = collect_settings(args.record, None)
+    if settings and args.output is None:
+        raise ValueError("--record works only together with --output; add that or leave it out.")
+    check_target(args.output, "--output")
     check_apart(args.output, args.predictions, args.versus, args.group)
     bounds = None if args.length_buckets is None else parse_bounds(args.length_buckets)
     predictions = read_predictions(args.predictions)
@@ -100,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
             for name, value in result["scores"].items()
         }
         record = {**result, "scores": scores, "num_sentences": len(predictions.predicted), "settings": settings}
-        write_json(args.output, {**record, **describe_run()}, indent=2, ensure_ascii=False)
+        write_json(args.output, {**record, **describe_run()}, indent=2, ensure_ascii=False, allow_nan=False)
     return 0
 
 

@@ -22,7 +22,7 @@ from muse_plugin.matching.sentences import NamedSentence, read_words
 from muse_plugin.models.head_wise_match import HeadWiseMatchBase
 from muse_plugin.modules.attends import find_attention, record_attention, record_heads
 from muse_plugin.modules.head_match import HeadWiseMatch
-from muse_plugin.results.figures import check_format, open_figure
+from muse_plugin.results.figures import as_written, check_format, open_figure
 from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice
 from muse_plugin_command.flags.match import SHOWN_HEADS
 
@@ -193,7 +193,8 @@ def draw(explanation: Explanation, heads: Sequence[tuple[int, int]], path: Path)
         for side in range(2):
             rows = torch.stack([explanation.attention[side][level, head] for level, head in heads])
             image = axes[side].imshow(rows.numpy(), cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-            axes[side].set_xticks(range(len(explanation.words[side])), explanation.words[side], rotation=60, ha="right")
+            words = list(map(as_written, explanation.words[side]))
+            axes[side].set_xticks(range(len(words)), words, rotation=60, ha="right")
             axes[side].set_yticks(range(len(names)), names)
             axes[side].set_title(f"{('first', 'second')[side]} sentence")
             axes[side].set_ylabel("layer.head" if side == 0 else "")
@@ -207,7 +208,7 @@ def draw(explanation: Explanation, heads: Sequence[tuple[int, int]], path: Path)
             axes[2].set_title("share of the maximum")
             figure.colorbar(image, ax=axes[2], label="share of channels")
         figure.suptitle(
-            "   ".join(f"{n}: {s:.3f}" for n, s in zip(explanation.labels, explanation.scores, strict=True))
+            "   ".join(f"{as_written(n)}: {s:.3f}" for n, s in zip(explanation.labels, explanation.scores, strict=True))
         )
 
 

@@ -20,8 +20,8 @@ def format_pair(model: PairModel, first: str, second: str, scores: Sequence[floa
         In tsv the ids, the label and its and the others' probabilities in the order of the labels, or the ids and the
         numbers.
     """
-    scores = [float(f"{score:.6g}") for score in scores]
     label = None if model.predicts_numbers else model.outputs[max(range(len(scores)), key=scores.__getitem__)]
+    scores = [float(f"{score:.6g}") for score in scores]
     if form == "jsonl":
         said: dict[str, object] = {"numbers": scores}
         if label is not None:

@@ -1,12 +1,11 @@
 """Word vectors learned from the data's own text by gensim: word2vec (Mikolov et al. 2013, arXiv:1310.4546), fastText.
 
-The same text and seed give the same numbers: gensim gets one worker and a hash that does not depend on Python's.
+The same text and seed give the same numbers: gensim gets one worker.
 """
 
 import argparse
 import contextlib
 import logging
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -75,7 +74,7 @@ def train_word_vectors(
     """
     models, texts = import_gensim(), _Texts(iterate_texts)
     options = {name: value for name, value in settings.items() if name != "algorithm"}
-    options |= {"sg": int(settings["algorithm"] == "skip-gram"), "workers": 1, "hashfxn": _hash_word}
+    options |= {"sg": int(settings["algorithm"] == "skip-gram"), "workers": 1}
     with _silence_gensim():
         if buckets > 0:
             model = models.FastText(vector_size=width, bucket=buckets, **options)
@@ -120,8 +119,3 @@ def _silence_gensim() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-def _hash_word(word: str) -> int:
-    """A hash for gensim that is the same in every process."""
-    return zlib.crc32(word.encode("utf-8", errors="surrogatepass"))

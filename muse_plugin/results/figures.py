@@ -100,6 +100,11 @@ def open_figure(path: Path, width: float, height: float, flag: str = "--plot") -
             figure.savefig(file, format=ending, dpi=200, metadata=_METADATA[ending])
 
 
+def as_written(text: str) -> str:
+    """A text for a figure: no part is a formula, and legends have it, which leave out what starts with "_"."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+
+
 def list_families(first: str) -> list[str]:
     """Font families for a text: the first, then those installed that may have the characters that it lacks."""
     manager = importlib.import_module("matplotlib.font_manager").fontManager

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from muse_plugin.files.atomic_files import open_atomically
@@ -12,6 +13,8 @@ MODEL_NAME = "sentencepiece.model"
 MODEL_TYPES = ("unigram", "bpe")
 DICTIONARY_NAME = "pieces.txt"
 MOST_SENTENCES = 5_000_000  # of a larger text a model is learned on so many, chosen at random: they fit into memory
+_FIRST_LINES = 100_000  # whose characters decide how many of them become pieces
+_PIECES_PER_CHARACTER = 8
 
 
 class SentencePieces:
@@ -84,7 +87,8 @@ def learn_pieces(lines: Iterable[str], size: int, model_type: str = "unigram") -
 
     Args:
         lines: sentences; a line of more than 4,192 bytes is left out, and of more than ``MOST_SENTENCES`` a sample is
-            used, the same one for the same text.
+            used, the same one for the same text. Every character becomes a piece, of a long text all but one in
+            100,000, unless there are many, as in Chinese: then all but one in 2,000, as the library's authors advise.
         size: pieces of the vocabulary, three symbols of its own included; a small text gives fewer.
         model_type: ``unigram`` or ``bpe``.
 
@@ -102,13 +106,18 @@ def learn_pieces(lines: Iterable[str], size: int, model_type: str = "unigram") -
             f"a SentencePiece model must have at least 1 piece and be one of {', '.join(MODEL_TYPES)}, but got {size} "
             f"and {model_type!r}; 8000 and 'unigram' are usual."
         )
-    model = io.BytesIO()
+    model, lines = io.BytesIO(), _skip_blank(lines)
+    first = list(islice(lines, _FIRST_LINES))
+    coverage = 1.0 if len(first) < _FIRST_LINES else 0.99999
+    if len(set().union(*first)) * _PIECES_PER_CHARACTER > size:
+        coverage = 0.9995
     try:
         SentencePieceTrainer.Train(
-            sentence_iterator=_skip_blank(lines),
+            sentence_iterator=chain(first, lines),
             model_writer=model,
             vocab_size=size,
             model_type=model_type,
+            character_coverage=coverage,
             hard_vocab_limit=False,
             input_sentence_size=MOST_SENTENCES,
             shuffle_input_sentence=True,

@@ -69,7 +69,9 @@ def _add_text_flags(parser: argparse.ArgumentParser) -> None:
         "words of Moses' tokeniser, else left out",
     )  # fmt: skip
     texts.add_argument(
-        "--lowercase", action="store_true", help="let case count in no score (TER ignores it anyway, as by default)"
+        "--lowercase",
+        action="store_true",
+        help="let case count in no score but COMET (TER ignores it anyway, as by default)",
     )
     texts.add_argument(
         "--compound-split", action="store_true",

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from muse_plugin.tasks.bpe_dropout.word_segmentation import PieceMerger, make_segmenter
 from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SPACE_MARK, SentencePieces
 from muse_plugin.text.subword_file import read_subword_file
@@ -15,6 +16,7 @@ from muse_plugin.text.subword_file import read_subword_file
 SAMPLE_LINES = 1000
 # In the sample, of all pieces: more unknown ones, or more words that end in "@@", cannot be by accident.
 TOLERATED = 0.01
+_HARDLY_ANY = 1e-12  # dropout: as good as none
 
 
 class Share(NamedTuple):
@@ -152,6 +154,26 @@ def read_codes(path: Path) -> str:
     return text
 
 
+def _check_merges(
+    text: TrainingText, lines: list[list[str]], codes: str, codes_path: Path, indices: Mapping[str, int]
+) -> None:
+    """Compares what the merges of a BPE model of SentencePiece make of the sample with what the library does."""
+    side = {"codes": codes, "indices": indices, "unknown": -1, "end": -2, "dropout": _HARDLY_ANY}
+    merge = make_segmenter(side)
+    if not isinstance(merge, PieceMerger):
+        return
+    others = sum(
+        merge(line, "") != [*(indices.get(piece, -1) for piece in cut), -2]
+        for line, cut in zip(text.sample, lines, strict=True)
+    )
+    if others > TOLERATED * len(lines):
+        raise ValueError(
+            f"BPE-dropout leaves out merges within words, but {others} of {len(lines)} lines of a sample of "
+            f"{text.path} are cut otherwise by {codes_path}, as a model with symbols of its own or pieces across words "
+            "does; learn one without user_defined_symbols and with split_by_whitespace."
+        )
+
+
 def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping[str, int], lang: str) -> None:
     """Segments the sample without dropout, to see whether text, codes and dictionary belong together.
 
@@ -163,8 +185,8 @@ def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping
         lang: name of the language, for messages.
 
     Raises:
-        ValueError: if the text is segmented already, or more than ``TOLERATED`` of its pieces are not in the
-            dictionary.
+        ValueError: if the text is segmented already, more than ``TOLERATED`` of its pieces are not in the dictionary,
+            or a model of SentencePiece does not cut by merges within words alone.
     """
     words = [word for line in text.sample for word in line.split()]
     marked = sum(word.endswith(BPE_MARKER) or word.startswith(SPACE_MARK) for word in words)
@@ -177,7 +199,9 @@ def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping
         cut = SentencePieces(base64.b64decode(codes)).split
     else:
         cut = BytePairEncoding(codes).split
-    pieces = [piece for line in text.sample for piece in cut(line.split())]
+    lines = [cut(line.split()) for line in text.sample]
+    _check_merges(text, lines, codes, codes_path, indices)
+    pieces = [piece for line in lines for piece in line]
     unknown = [piece for piece in pieces if piece not in indices]
     if len(unknown) > TOLERATED * len(pieces):
         examples = ", ".join(dict.fromkeys(unknown[:100]))

@@ -14,6 +14,7 @@ from support.helpers import assert_close, parse_flags
 from support.reference import NAMES, STATE_ATOL, load_reference
 
 from muse_plugin.checkpoints.authors_format import convert_checkpoint, run
+from muse_plugin_command import cli
 
 B, D, F, G0, G1 = (
     "b_muse_shared_embeddings",
@@ -283,6 +284,14 @@ def test_big_matrix_file_is_about_as_large_as_what_it_holds(tmp_path):
     torch.save(authors_checkpoint(G0), source)
     convert_file(source, target)
     assert target.stat().st_size < 1.2 * source.stat().st_size
+
+
+def test_the_authors_file_is_not_replaced(tmp_path, capsys):
+    source = tmp_path / "authors.pt"
+    source.write_bytes(b"theirs")
+    assert cli.main(["convert", str(source), str(source)]) == 2
+    assert f"OUT.pt must not replace what is read, but {source} is read too" in capsys.readouterr().err
+    assert source.read_bytes() == b"theirs"
 
 
 def test_a_refused_file_leaves_no_output(tmp_path):

@@ -1,6 +1,7 @@
 """The command as a whole: what goes in, what is printed, what is in the JSON, and what it refuses."""
 
 import gzip
+import json
 import re
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 import sacrebleu
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
+from muse_plugin.evaluation import evaluate
 from muse_plugin.evaluation.report import shorten_names
 from muse_plugin_command import cli
 
@@ -405,6 +407,32 @@ def test_what_else_is_read_is_not_replaced_either(log, tmp_path, capsys, flag):
     assert cli.main(command) == 2
     assert f"--output must not replace what is read, but {path} is read too" in capsys.readouterr().err
     assert path.read_text() == "{}"
+
+
+def test_another_systems_log_is_not_replaced_by_a_translation(log, tmp_path, capsys):
+    other = log.rename(tmp_path / "generate-test.txt")
+    before = other.read_bytes()
+    command = ["evaluate", "--path", "x", "--data", str(tmp_path), "--results-path", str(tmp_path), "--versus"]
+    assert cli.main([*command, str(other)]) == 2
+    assert f"--results-path must not replace what is read, but {other} is read too" in capsys.readouterr().err
+    assert other.read_bytes() == before
+
+
+def test_settings_need_a_file_to_be_recorded_in(log, capsys):
+    assert cli.main(["evaluate", "--generation-log", str(log), "--record", "seed=1"]) == 2
+    assert "--record works only together with --output; add that or leave it out" in capsys.readouterr().err
+
+
+def test_scores_are_kept_where_the_figure_fails(log, tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("no figure")
+
+    monkeypatch.setattr(evaluate, "draw_length_plot", fail)
+    sources, output = tmp_path / "sources", tmp_path / "scores.json"
+    sources.write_text("a b\n" * len(HYPOTHESES))
+    flags = ["--sources", str(sources), "--plot", str(tmp_path / "a.svg"), "--output", str(output)]
+    assert cli.main(["evaluate", "--generation-log", str(log), *flags]) == 2
+    assert json.loads(output.read_text())["scores"]
 
 
 def test_outputs_are_checked_first(run_evaluate, tmp_path, log):

@@ -66,3 +66,9 @@ def test_missing_matplotlib_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"--plot needs matplotlib.*pip install matplotlib.*extra 'figures'"):
         import_matplotlib()
+
+
+def test_names_are_no_formulas_and_none_is_left_out(tmp_path, drawn):
+    draw(tmp_path / "a.png", [r"US$\a$", "_ours"])
+    labels = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert labels == [r"US\$\a\$ (mean ± sd of 2)", " _ours (mean ± sd of 2)"]

@@ -66,7 +66,9 @@ def test_numbers_are_scored_over_all_of_them():
     assert scores["mse"] == pytest.approx(2 / 3)
     assert scores["spearman"] == pytest.approx(1.0)
     assert scores["pearson"] == pytest.approx(0.9819805)
-    assert score_numbers([[1.0], [1.0]], [[1.0], [3.0]])["scores"]["pearson"] == 0.0
+    for same in (1.0, 0.1):  # whose deviation rounding makes more than 0
+        scores = score_numbers([[same]] * 3, [[1.0], [3.0], [4.0]])["scores"]
+        assert scores["pearson"] == scores["spearman"] == 0.0
 
 
 def test_the_positive_label_has_its_own_measures():
@@ -215,6 +217,14 @@ def test_labels_are_counted_in_whole_numbers_also_where_none_is_right(tmp_path, 
     printed = capsys.readouterr().out
     assert "2 times" in printed
     assert ".0 times" not in printed
+
+
+def test_settings_need_a_file_to_be_recorded_in(tmp_path, capsys):
+    path = write(tmp_path / "p.jsonl", "label", ["a"], ["a"])
+    assert cli.main(["score-labels", str(path), "--record", "seed=1"]) == 2
+    assert "--record works only together with --output" in capsys.readouterr().err
+    assert cli.main(["score-labels", str(path), "--output", str(tmp_path / "no" / "x.json")]) == 2
+    assert "--output must be in an existing folder" in capsys.readouterr().err
 
 
 def test_predictions_are_not_replaced_by_their_scores(tmp_path, capsys):

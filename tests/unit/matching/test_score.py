@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from support.helpers import assert_close
 
 from muse_plugin.matching.encode import encode_file
+from muse_plugin.matching.match_output import format_pair
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.score import score_all, score_rows
 from muse_plugin.matching.vector_cache import Blocks, VectorCache
@@ -317,3 +319,8 @@ def test_log_odds_tell_apart_what_probabilities_do_not(load):
     assert values[1] > values[0]
     assert_close(model.publish(values), logits.softmax(dim=1)[:, 0])
     assert model.publish(values)[0] == model.publish(values)[1] == 1.0
+
+
+def test_the_label_is_that_of_the_scores_before_rounding():
+    model = SimpleNamespace(predicts_numbers=False, outputs=["no", "yes"])
+    assert format_pair(model, "a", "b", [0.49999991, 0.50000012], "tsv") == b"a\tb\tyes\t0.5\t0.5\n"

@@ -332,6 +332,18 @@ def test_a_text_of_any_size_is_learned_on_a_sample(monkeypatch):
     assert models[0] == models[1]
 
 
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_every_character_of_a_small_alphabet_is_a_piece(kind):
+    from muse_plugin.text import sentence_pieces
+
+    lines = [f"{a} {b} {a}{b}" for a in ("rot", "blau", "gelb") for b in ("haus", "hof", "tor")] * 1000
+    ideographs = "".join(map(chr, range(0x4E00, 0x4E40)))
+    for rare, is_kept in (("2013", True), (ideographs, False)):
+        model = sentence_pieces.learn_pieces([*lines, rare], 300, kind)
+        pieces = sentence_pieces.SentencePieces(model).list_pieces()
+        assert ({*rare} <= {*"".join(pieces)}) == is_kept
+
+
 def test_the_presets_are_registered():
     from fairseq.models import ARCH_MODEL_REGISTRY
 

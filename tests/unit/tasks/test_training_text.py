@@ -1,8 +1,11 @@
 """What is wrong with training text or codes is said in one sentence, before anything is segmented."""
 
+import base64
+import io
 import os
 
 import pytest
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from muse_plugin.tasks.bpe_dropout.training_text import (
     SAMPLE_LINES,
@@ -126,3 +129,23 @@ def test_text_that_is_segmented_already_is_refused(tmp_path):
     words = r"text before BPE, but 50 of 150 words of a sample of \S+text\.de end in '@@'"
     with pytest.raises(ValueError, match=words):
         check(tmp_path, "abc ab@@ c\n" * 50, pieces)
+
+
+@pytest.mark.parametrize(("own", "is_refused"), [({}, False), ({"user_defined_symbols": ["<xy>"]}, True)])
+def test_a_model_with_symbols_of_its_own_is_refused(own, is_refused, tmp_path):
+    content = io.BytesIO()
+    lines = ["<xy> ab abc abd cab", "ab abc d <xy>"] * 50
+    SentencePieceTrainer.Train(
+        sentence_iterator=iter(lines), model_writer=content, vocab_size=20, model_type="bpe", minloglevel=2, **own
+    )
+    processor = SentencePieceProcessor(model_proto=content.getvalue())
+    codes = base64.b64encode(content.getvalue()).decode()
+    indices = {processor.IdToPiece(i): i for i in range(processor.GetPieceSize())}
+    text = read_text(write(tmp_path, "\n".join(lines)), 1)
+    if not is_refused:
+        check_fit(text, codes, tmp_path / "own.model", indices, "de")
+        return
+    with pytest.raises(
+        ValueError, match=r"^BPE-dropout leaves out .* but 100 of 100 lines .*; learn one without user_def"
+    ):
+        check_fit(text, codes, tmp_path / "own.model", indices, "de")
