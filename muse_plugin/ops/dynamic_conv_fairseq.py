@@ -55,10 +55,7 @@ def conv(values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
         NotImplementedError: if there is no kernel for the size, padding or dtype.
         ImportError: if the extension has not been built.
     """
-    if not values.is_cuda:
-        raise RuntimeError(
-            f"the back end fairseq_cuda needs tensors on a GPU, but got {values.device}; use backend='auto'."
-        )
+    _require_gpu(values)
     length, kernel_size = taps.shape[2:]
     if kernel_size not in SIZES or padding_left not in (kernel_size // 2, kernel_size - 1):
         raise NotImplementedError(
@@ -116,6 +113,13 @@ class _LightConv(torch.autograd.Function):
         batch, _, positions, _ = ctx.shape
         each = grad_kernels / (batch * positions)
         return _to_heads(grad_values, ctx.shape), each[None, :, None].expand(batch, -1, positions, -1), None
+
+
+def _require_gpu(values: Tensor) -> None:
+    if not values.is_cuda:
+        raise RuntimeError(
+            f"the back end fairseq_cuda needs tensors on a GPU, but got {values.device}; use backend='auto'."
+        )
 
 
 def _load(name: str) -> Any:
