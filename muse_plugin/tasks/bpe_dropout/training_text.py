@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from muse_plugin.tasks.bpe_dropout.word_segmentation import PieceMerger, make_segmenter
+from muse_plugin.tasks.bpe_dropout.word_segmentation import PieceMerger, SentencePieceModel
 from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SPACE_MARK, SentencePieces
 from muse_plugin.text.subword_file import read_subword_file
@@ -16,7 +16,6 @@ from muse_plugin.text.subword_file import read_subword_file
 SAMPLE_LINES = 1000
 # In the sample, of all pieces: more unknown ones, or more words that end in "@@", cannot be by accident.
 TOLERATED = 0.01
-_HARDLY_ANY = 1e-12  # dropout: as good as none
 
 
 class Share(NamedTuple):
@@ -155,13 +154,13 @@ def read_codes(path: Path) -> str:
 
 
 def _check_merges(
-    text: TrainingText, lines: list[list[str]], codes: str, codes_path: Path, indices: Mapping[str, int]
+    text: TrainingText, lines: list[list[str]], content: bytes, codes_path: Path, indices: Mapping[str, int]
 ) -> None:
     """Compares what the merges of a BPE model of SentencePiece make of the sample with what the library does."""
-    side = {"codes": codes, "indices": indices, "unknown": -1, "end": -2, "dropout": _HARDLY_ANY}
-    merge = make_segmenter(side)
-    if not isinstance(merge, PieceMerger):
+    model = SentencePieceModel(content)
+    if not model.is_bpe:
         return
+    merge = PieceMerger(model, dict(indices), -1, -2, dropout=0)
     others = sum(
         merge(line, "") != [*(indices.get(piece, -1) for piece in cut), -2]
         for line, cut in zip(text.sample, lines, strict=True)
@@ -195,12 +194,12 @@ def check_fit(text: TrainingText, codes: str, codes_path: Path, indices: Mapping
             f"--train-text must be text before BPE, but {marked} of {len(words)} words of a sample of {text.path} end "
             f"in '{BPE_MARKER}' or start with '{SPACE_MARK}'; give the text in words."
         )
-    if codes_path.suffix == ".model":
-        cut = SentencePieces(base64.b64decode(codes)).split
-    else:
-        cut = BytePairEncoding(codes).split
+    is_model = codes_path.suffix == ".model"
+    content = base64.b64decode(codes) if is_model else b""
+    cut = SentencePieces(content).split if is_model else BytePairEncoding(codes).split
     lines = [cut(line.split()) for line in text.sample]
-    _check_merges(text, lines, codes, codes_path, indices)
+    if is_model:
+        _check_merges(text, lines, content, codes_path, indices)
     pieces = [piece for line in lines for piece in line]
     unknown = [piece for piece in pieces if piece not in indices]
     if len(unknown) > TOLERATED * len(pieces):

@@ -71,7 +71,8 @@ class LineSegmenter:
         Returns:
             Ids, the one that ends the line included.
         """
-        random.seed(key)  # what subword-nmt takes its numbers from
+        if self._dropout:
+            random.seed(key)  # what subword-nmt takes its numbers from
         words = filter(None, line.strip("\r\n ").split(" "))
         return [*chain.from_iterable(map(self._draw, words)), self._end]
 
@@ -142,7 +143,7 @@ class PieceMerger(LineSegmenter):
         indices: see ``LineSegmenter``, like all that follow.
         unknown: id for symbols that are not in ``indices``.
         end: id that ends each line.
-        dropout: probability in (0, 1) of leaving out a merge.
+        dropout: probability in [0, 1) of leaving out a merge.
     """
 
     def __init__(

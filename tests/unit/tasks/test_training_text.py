@@ -3,6 +3,7 @@
 import base64
 import io
 import os
+import random
 
 import pytest
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
@@ -149,3 +150,10 @@ def test_a_model_with_symbols_of_its_own_is_refused(own, is_refused, tmp_path):
         ValueError, match=r"^BPE-dropout leaves out .* but 100 of 100 lines .*; learn one without user_def"
     ):
         check_fit(text, codes, tmp_path / "own.model", indices, "de")
+
+
+def test_checking_a_model_draws_no_random_numbers(tmp_path):
+    random.seed(5)
+    before = random.getstate()
+    test_a_model_with_symbols_of_its_own_is_refused({}, False, tmp_path)
+    assert random.getstate() == before
