@@ -394,7 +394,7 @@ def test_scripts_named_in_the_documentation_exist():
 
 def list_all_flags():
     """Of every command of fairseq and of this package, with the plugin's tasks, criterions and models."""
-    command = "adam inverse_sqrt translation_with_bpe_dropout label_smoothed_cross_entropy_with_simcut "
+    command = "adam inverse_sqrt polynomial_decay translation_with_bpe_dropout label_smoothed_cross_entropy_with_simcut "
     command += "muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer "
     command += "distance_attention_network head_wise_match head_wise_match_translation muse_base muse_text_pipeline"
     programs = [f"fairseq-{name}" for name in ("train", "preprocess", "generate", "interactive", "validate")]
@@ -408,11 +408,11 @@ def test_flags_in_the_prose_of_every_page_exist():
     known |= {"--standalone", "--nproc-per-node", "--no-index", "--no-deps"}  # of torchrun, of pip
     known |= {"--report", "--rehearse", "--parts"}  # of examples/benchmark/gpu.sh
     total = 0
-    pages = [REPOSITORY / "README.md", *find_files("docs/*.md"), *find_files("examples/*/README.md")]
+    pages = [REPOSITORY / "README.md", *find_files("docs/*.md"), *find_files("examples/*/*.md")]
     for path in pages:
         text = FENCED.sub("", path.read_text(encoding="utf-8"))
         flags = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?!-?\.\.\.|-?\*|-?<|[\w-])", text))
-        recipe = path.name == "README.md" and path.parent != REPOSITORY
+        recipe = path.parent.parent.name == "examples"
         programs = [*path.parent.glob("*.py"), *find_files("examples/recipe/*.py")] if recipe else []
         own = {flag for program in programs for flag in re.findall(r'"(--[a-z][a-z-]+)"', program.read_text())}
         assert sorted(flags - known - own) == [], path.relative_to(REPOSITORY)
