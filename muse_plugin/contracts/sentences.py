@@ -15,6 +15,9 @@ CRITERIONS = {
 class TaskOfSentences(Protocol):
     """A task whose model reads sentences or pairs.
 
+    The model may say ``has_heads``, and ``remembered``: settings read from files, by the name of their field
+    (``flag.remembered``) in its config.
+
     Attributes:
         predicts: "label", "number" or "tags".
         outputs: number of outputs of the model.
@@ -40,19 +43,6 @@ class TaskOfSentences(Protocol):
     unknown_index: Any
     loads_checkpoint: bool
     has_heads: Optional[bool]
-
-
-@runtime_checkable
-class ModelOfSentences(Protocol):
-    """A model that such a task builds.
-
-    Attributes:
-        has_heads: whether it pools by heads that attend to words.
-        remembered: settings read from files, by the name of their field (``flag.remembered``) in the model's config.
-    """
-
-    has_heads: bool
-    remembered: dict[str, Any]
 
 
 def check_sentence_task(task: Any) -> TaskOfSentences:

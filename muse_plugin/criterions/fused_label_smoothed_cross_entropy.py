@@ -24,9 +24,9 @@ class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion
 
     The model computes its states (``features_only``); the criterion multiplies them with the weight of
     ``decoder.output_projection``, leaving padding out. Losses and gradients agree with fairseq's criterion to float32
-    rounding; flags, logging and meaning are the same, so that runs can be compared and resumed across both. In float16
-    without label smoothing, words with probabilities below about 3e-8 get no gradient of the output layer, which is
-    rounded before the loss is scaled.
+    rounding; flags, logging and meaning are the same, so that runs can be compared (fairseq resumes none with another
+    criterion). In float16 without label smoothing, words with probabilities below about 3e-8 get no gradient of the
+    output layer, which is rounded before the loss is scaled.
 
     Works with every encoder-decoder model of fairseq whose output layer is a linear ``decoder.output_projection``:
     all of this plugin's, and fairseq's Transformer. Not with an adaptive softmax, and not with

@@ -10,13 +10,13 @@ from muse_plugin.fairseq_repairs.repair import Repair
 
 # In the order of their remedies; misspelt_flags is around architecture_help and also corrects names given with --help.
 _FILES = """
-    missing_extensions forked_workers last_batch bf16_without_tpu fp16_without_gpu half_precision_on_cpu
-    half_precision_copies
+    missing_extensions forked_workers loading_processes last_batch bf16_without_tpu fp16_without_gpu
+    half_precision_on_cpu half_precision_copies
     interactive_lines literal_settings length_buckets repeated_ngrams debug_log_level linked_user_dir rdrop_validation
     atomic_checkpoints checkpoint_bombs fasta_without_shell hollow_data batches_after_resuming resuming
     several_cpu_processes spawned_processes equal_processes interrupted_waiting heartbeat_timeout faulty_batch
     architecture_help misspelt_flags misspelt_overrides diverse_beam generation_shards moses_languages
-    checkpoint_mismatch unused_bias unlogged_metric bare_replace_unk
+    checkpoint_mismatch unused_bias unlogged_metric bare_replace_unk upsampled_part
 """
 REPAIRS: tuple[Repair, ...] = tuple(
     value

@@ -1,8 +1,10 @@
 """Says which parameters of a checkpoint do not fit the model, where fairseq says that the architectures must match."""
 
 import re
+from pathlib import Path
 from typing import Any
 
+from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
 from muse_plugin.fairseq_repairs.repair import Repair, find_cause, replace
@@ -52,17 +54,22 @@ def _apply() -> None:
     @replace(Trainer, "load_checkpoint")
     def load_checkpoint(original: Any, self: Trainer, filename: str, *rest: Any, **named: Any) -> Any:
         try:
-            return original(self, filename, *rest, **named)
+            loaded = original(self, filename, *rest, **named)
         except Exception as error:
             cause = find_cause(error, RuntimeError)
             reason = describe_mismatch(str(cause)) if cause is not None else None
             if reason is None:
                 raise
             raise ValueError(f"the checkpoint {filename} does not fit the model: {reason}") from error
+        if getattr(self.task, "knows_dictionaries", False) and Path(filename).is_file():
+            state = checkpoint_utils.load_checkpoint_to_cpu(filename)
+            self.task.load_state_dict(state.get("task_state") or {})
+        return loaded
 
 
 REPAIR = Repair(
     why="a checkpoint whose dictionaries are not those of the data (--finetune-from-model) ends training with 'please "
-    "ensure that the architectures match', which they do",
+    "ensure that the architectures match', which they do; with other dictionaries of the same size it trains, although "
+    "a checkpoint may say (as those of sentence tasks do) which it was made with",
     remedy=_apply,
 )

@@ -6,8 +6,6 @@ the text becomes token ids.
 """
 
 import logging
-import weakref
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -78,7 +76,6 @@ class TranslationWithBpeDropoutTask(TranslationTask):
     """
 
     cfg: TranslationWithBpeDropoutConfig
-    _last_iterator: Callable[[], Any] = staticmethod(lambda: None)  # a weak reference, once there is one
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads a split; for training, reads and checks the text and waits for its first segmentation.
@@ -112,21 +109,6 @@ class TranslationWithBpeDropoutTask(TranslationTask):
             num_buckets=self.cfg.num_batch_buckets,
             pad_to_multiple=self.cfg.required_seq_len_multiple,
         )
-
-    def get_batch_iterator(self, dataset: Any, *args: Any, **settings: Any) -> Any:
-        """Makes fairseq's iterator over batches, after ending the data loading processes of the epoch before.
-
-        An iterator of fairseq's refers to itself. Left to the garbage collector, as here every epoch leaves one, it
-        closes the queue to a loading process before the message to end, for which torch then waits five seconds.
-        """
-        if not isinstance(dataset, ResegmentedPairs):
-            return super().get_batch_iterator(dataset, *args, **settings)
-        last = self._last_iterator()
-        if last is not None and last._cur_epoch_itr is not None and last.end_of_epoch():
-            last._cur_epoch_itr = last.dataloader = None
-        iterator = super().get_batch_iterator(dataset, *args, **settings)
-        self._last_iterator = weakref.ref(iterator)
-        return iterator
 
     def _dropout(self, side: str) -> float:
         own = getattr(self.cfg, f"{side}_bpe_dropout")

@@ -1,6 +1,7 @@
 """Faults of fairseq's commands that the repairs remove, or give one sentence for; within this process."""
 
 import re
+import shutil
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -8,6 +9,8 @@ import fairseq_cli.generate  # noqa: F401
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.tasks import translation
 from support.fairseq_commands import SMALL, USER_DIR, generate, make_data, run, train
 
 from muse_plugin import fairseq_repairs
@@ -55,6 +58,24 @@ def test_shards_of_a_test_set_hold_each_sentence_once(trained):
     assert {number: text for shard in shards for number, text in shard.items()} == whole
     with pytest.raises(ValueError, match=r"--shard-id must be from 0 to --num-shards - 1, but got 3 with --num-shards"):
         generate(trained.data, trained.path, "--num-shards", 3, "--shard-id", 3)
+
+
+# ---- data in several parts -------------------------------------------------------------------------------------------
+
+
+def test_training_data_in_two_parts_are_read_once_each(trained, tmp_path):
+    data = shutil.copytree(trained.data, tmp_path / "bin")
+    for path in data.glob("train.de-en.*"):
+        shutil.copy(path, data / path.name.replace("train", "train1"))
+    train(data, tmp_path / "checkpoints", "muse_tiny", *SMALL, "--max-update", 1)
+    words = Dictionary.load(str(data / "dict.de.txt"))
+    settings = {"combine": True, "dataset_impl": None, "left_pad_source": True, "left_pad_target": False}
+    for times, size in ((-1, 80), (1, 80), (3, 160)):
+        loaded = translation.load_langpair_dataset(
+            str(data), "train", "de", words, "en", words, upsample_primary=times, max_source_positions=99,
+            max_target_positions=99, **settings,
+        )  # fmt: skip
+        assert len(loaded) == size
 
 
 # ---- Moses -----------------------------------------------------------------------------------------------------------

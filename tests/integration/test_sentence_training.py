@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 
 import pytest
 import torch
@@ -170,6 +171,17 @@ def test_stopping_and_resuming_equals_not_stopping(labelled, tmp_path, caplog):
         assert torch.equal(parts["model"][name], parameter), name
     assert len(expected) >= 5
     assert set(found) == set(expected)
+
+
+def test_training_goes_from_no_checkpoint_of_another_dictionary_of_the_same_size(labelled, tmp_path):
+    last = fit(labelled, tmp_path / "first", "sentence_average", *CLASSIFY, "--max-update", 1)
+    finetune = [*CLASSIFY, "--finetune-from-model", last, "--max-update", 1]
+    fit(labelled, tmp_path / "same", "sentence_average", *finetune)
+    other = shutil.copytree(labelled, tmp_path / "data")
+    lines = (other / "input0" / "dict.txt").read_text().splitlines()
+    (other / "input0" / "dict.txt").write_text("".join(f"{line}\n" for line in reversed(lines)))
+    with pytest.raises(ValueError, match=r"but input0/dict\.txt in .* has other entries"):
+        fit(other, tmp_path / "second", "sentence_average", *finetune)
 
 
 def test_training_stops_early_when_the_measure_does_not_improve(labelled, tmp_path, caplog):

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import FairseqTask
@@ -19,7 +19,7 @@ from omegaconf import MISSING, DictConfig, open_dict
 from torch import Tensor
 
 from muse_plugin.contracts.flag import flag
-from muse_plugin.contracts.sentences import CRITERIONS, ModelOfSentences
+from muse_plugin.contracts.sentences import CRITERIONS
 from muse_plugin.tasks.sentences.columns import LONGEST_WORD, WORD_SEPARATOR, Sentence, Texts, find_kept
 from muse_plugin.tasks.sentences.sentence_dataset import SentenceDataset
 from muse_plugin.text import FILLER
@@ -63,6 +63,7 @@ class SentenceTask(FairseqTask):
     vector_size = 0
     loads_checkpoint = False
     has_heads: Optional[bool] = None
+    knows_dictionaries = True  # a checkpoint of other ones is refused
     dropped: Optional[int] = None  # the id of a word that is not read
     source_dictionary: Optional[Dictionary] = None
     target_dictionary: Optional[Dictionary] = None
@@ -162,16 +163,22 @@ class SentenceTask(FairseqTask):
         """Loads a split.
 
         Args:
-            split: its name; ``train`` is shuffled.
-            combine: not used.
+            split: its name; ``train`` is shuffled, and what fairseq trains with (``--train-subset``).
+            combine: whether fairseq's tasks would join parts named ``train``, ``train1`` and so on.
             max_words: longest text, in words, instead of ``--max-words``.
             long_texts: what happens to longer ones, instead of ``--long-texts``.
-            **kwargs: not used.
+            **kwargs: of fairseq's training; others are not used.
 
         Raises:
             FileNotFoundError: if it is not there.
-            ValueError: if its parts do not fit each other, or a text is too long and such are refused.
+            ValueError: if its columns do not fit each other, it is in several parts, or a text is too long and such are
+                refused.
         """
+        if combine and indexed_dataset.dataset_exists(str(self.folder / "input0" / f"{split}1"), "mmap"):
+            raise ValueError(
+                f"sentence tasks read a split of one part, but {self.folder} has {split} and {split}1; join the texts "
+                "and prepare them as one."
+            )
         longest, refuse = max_words or self.max_words, (long_texts or str(self.cfg.long_texts)) == "refuse"
         columns = []
         for number in range(2 if self.pairs else 1):
@@ -191,7 +198,7 @@ class SentenceTask(FairseqTask):
             self.dictionary.pad(),
             None if self.character_dictionary is None else self.character_dictionary.pad(),
             self.load_targets(split, columns[0]),
-            shuffle=split == "train" and not self.cfg.no_shuffle,
+            shuffle=(split == "train" or "data_selector" in kwargs) and not self.cfg.no_shuffle,
         )
         logger.info(f"{split}: {len(dataset):,} {'pairs' if self.pairs else 'sentences'}")
         self.datasets[split] = dataset
@@ -250,9 +257,9 @@ class SentenceTask(FairseqTask):
             )
         self.loads_checkpoint = from_checkpoint
         model = super().build_model(cfg, from_checkpoint)
-        self.has_heads = isinstance(model, ModelOfSentences) and model.has_heads
+        self.has_heads = getattr(model, "has_heads", False)
         with open_dict(cfg) if isinstance(cfg, DictConfig) else nullcontext():
-            for name, value in model.remembered.items() if isinstance(model, ModelOfSentences) else ():
+            for name, value in getattr(model, "remembered", {}).items():
                 setattr(cfg, name, value)
         return model
 

@@ -350,6 +350,23 @@ def test_validation_is_in_the_order_of_lengths_and_always_the_same(larger):
     assert batches_of(larger, "valid", seed=5, epoch=9) == batches_of(larger, "valid")
 
 
+def test_what_fairseq_trains_with_is_shuffled_whatever_its_name(larger):
+    dataset = classify(larger).load_dataset("valid", combine=True, epoch=1, data_selector=None, tpu=False)
+    assert dataset.shuffle
+    assert not classify(larger).load_dataset("valid", combine=True, epoch=1).shuffle
+
+
+def test_raises_error_when_a_split_is_in_parts(larger):
+    for end in ("bin", "idx"):
+        shutil.copy(larger / "input0" / f"valid.{end}", larger / "input0" / f"train1.{end}")
+    with raises(
+        f"sentence tasks read a split of one part, but {larger} has train and train1; join the texts and prepare them "
+        "as one."
+    ):
+        classify(larger).load_dataset("train", combine=True)
+    assert len(classify(larger).load_dataset("train")) == 60
+
+
 def test_training_without_shuffling_is_in_the_order_of_lengths(larger):
     dataset = classify(larger, no_shuffle=True).load_dataset("train")
     order = dataset.ordered_indices()
