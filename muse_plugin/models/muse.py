@@ -8,7 +8,6 @@ MUSE-simple, the plain Transformer and named sizes are in ``presets.py``.
 from contextlib import nullcontext
 from typing import Dict, Optional
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import FairseqDropout
 from omegaconf import DictConfig, open_dict
@@ -39,11 +38,6 @@ class MuseModel(HubLoading):
     Everything around the layers is fairseq's Transformer: embeddings and their sharing, adaptive softmax, LayerDrop,
     activation checkpointing, FSDP.
     """
-
-    @classmethod
-    def add_args(cls, parser) -> None:
-        """Adds our flags; presets fill what the user leaves unset."""
-        gen_parser_from_dataclass(parser, cls.flags_class(), delete_default=True)
 
     @classmethod
     def build_model(cls, cfg, task):

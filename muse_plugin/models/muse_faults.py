@@ -76,6 +76,9 @@ def check_config(
     for side in ("encoder", "decoder"):
         if find_layer_type(cfg, side) == PARALLEL:
             warn_of_idle_bias_flags(cfg, config_class, side)
+            if not KERNEL_BRANCHES & {name for stage in read_stages(cfg, side) for name in stage}:
+                idle = [f"{side}_{name}" for name in ("kernel_sizes", "conv_type", "conv_heads", "conv_projection")]
+                warn_without_effect(cfg, config_class, idle, f"without a convolution in --{side}-branches")
 
 
 def _side_faults(cfg: Any, side: str) -> list[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import make_dataclass
 from typing import Any, TypeVar
 
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import (
     MODEL_DATACLASS_REGISTRY,
     MODEL_REGISTRY,
@@ -19,13 +20,16 @@ Model = TypeVar("Model", bound=type)
 
 
 def register(name: str, config_class: type) -> Callable[[Model], Model]:
-    """Registers a model; it finds its config as ``config_class``, and as ``flags_class`` what makes its flags.
+    """Registers a model, which finds its config as ``config_class``.
 
-    Only ``config_class`` changes in a preset: fairseq makes a switch that is on by default switch off when it is given.
+    Presets have its flags: fairseq makes a switch that is on by default switch off when it is given.
     """
 
+    def add_args(cls: type, parser: Any) -> None:
+        gen_parser_from_dataclass(parser, config_class(), delete_default=True)  # presets fill what is not given
+
     def add(model: Model) -> Model:
-        model.config_class = model.flags_class = config_class
+        model.config_class, model.add_args = config_class, classmethod(add_args)
         return register_model(name, dataclass=config_class)(model)
 
     return add

@@ -128,7 +128,7 @@ def warn_without_effect(cfg: Any, config_class: Any, names: Iterable[str], where
 
 
 # The poolings that read a flag.
-POOLING_FLAGS = {
+_POOLING_FLAGS = {
     "pooling_heads": ("low_rank_attention", "structured_attention"),
     "pooling_rank": ("low_rank_attention",),
     "pooling_context": ("low_rank_attention",),
@@ -136,3 +136,26 @@ POOLING_FLAGS = {
     "pooling_norm_epsilon": ("low_rank_attention",),
     "pooling_hidden_dim": ("structured_attention",),
 }
+_OF_CLASSES = ("pooling", "classifier_hidden_dim", "classifier_activation", "classifier_input_dropout")
+# The flags without which another one does nothing.
+_PARENTS = {
+    "character_ngram_dim": "character_ngram_vectors",
+    "character_embed_dim": "character_encoder",
+    "character_features": "character_encoder",
+    "word_feature_dim": "word_features",
+    "classifier_activation": "classifier_hidden_dim",
+}
+
+
+def warn_of_idle_flags(cfg: Any, config_class: Any, tags: bool, pairs: bool) -> None:
+    """Warns of flags of the trunk that were given although the task or other flags leave them nothing to do."""
+    if tags:
+        warn_without_effect(cfg, config_class, [*_POOLING_FLAGS, *_OF_CLASSES], "on a tagger, which does not pool")
+    else:
+        idle = [name for name, poolings in _POOLING_FLAGS.items() if str(cfg.pooling) not in poolings]
+        warn_without_effect(cfg, config_class, idle, f"with --pooling {cfg.pooling}")
+    if not pairs:
+        warn_without_effect(cfg, config_class, ["pair_features"], "on single sentences")
+    for name, parent in _PARENTS.items():
+        if getattr(cfg, parent) in (None, 0) or str(getattr(cfg, parent)) == "none":
+            warn_without_effect(cfg, config_class, [name], f"without {flag_name(parent)}")

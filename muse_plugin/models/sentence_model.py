@@ -9,7 +9,6 @@ from argparse import Namespace
 from typing import Any, NamedTuple, Optional
 
 import torch
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
@@ -17,7 +16,7 @@ from muse_plugin.contracts.flag import find_wrong_values, naming
 from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, warn_of_idle_bias_flags
 from muse_plugin.models.muse_config import flat_flags
-from muse_plugin.models.sentence_config import POOLING_FLAGS, warn_without_effect
+from muse_plugin.models.sentence_config import warn_of_idle_flags
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.classifier import build_classifier
@@ -63,7 +62,6 @@ class SentenceModel(BaseFairseqModel):
     """
 
     config_class: type  # of ``register``
-    flags_class: type
 
     def __init__(
         self,
@@ -113,11 +111,6 @@ class SentenceModel(BaseFairseqModel):
             cfg.classifier_dropout,
             cfg.classifier_input_dropout,
         )
-
-    @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Adds our flags; presets fill what the user leaves unset."""
-        gen_parser_from_dataclass(parser, cls.flags_class(), delete_default=True)
 
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
@@ -174,11 +167,7 @@ class SentenceModel(BaseFairseqModel):
         task = check_sentence_task(task)
         tags = task.predicts == "tags"
         if not task.loads_checkpoint:
-            where = "on a tagger, which does not pool" if tags else f"with --pooling {flat.pooling}"
-            idle = [name for name, poolings in POOLING_FLAGS.items() if tags or str(flat.pooling) not in poolings]
-            warn_without_effect(flat, cls.config_class, idle, where)
-            if not task.pairs:
-                warn_without_effect(flat, cls.config_class, ["pair_features"], "on single sentences")
+            warn_of_idle_flags(flat, cls.config_class, tags, task.pairs)
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
                 warn_of_idle_bias_flags(flat, cls.config_class, "encoder")
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)

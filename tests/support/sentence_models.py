@@ -24,12 +24,11 @@ TRUNK = {
     "word_embed_dim": 10,
     "encoder_embed_dim": 12,
     "classifier_hidden_dim": 9,
-    "character_embed_dim": 5,
-    "character_features": 6,
     "embedding_dropout": 0.0,
     "dropout": 0.0,
     "classifier_dropout": 0.0,
 }
+_CHARACTERS = {"character_embed_dim": 5, "character_features": 6}
 _ATTENTION = {"encoder_layers": 2, "encoder_attention_heads": 4, "attention_dropout": 0.0}
 # Sizes of every model, and whether a sentence with its words swapped is another one to it.
 MODELS = {
@@ -81,8 +80,8 @@ VARIANTS = {
     "lama_of_rank_two_without_norm": {"model": "lama_context", "pooling_rank": 2, "pooling_norm": "none"},
     "windows_with_low_rank_attention": {"pooling": "low_rank_attention", "pooling_context": "mean"},
     "muse_with_low_rank_attention": {"model": "sentence_muse", "pooling": "low_rank_attention"},
-    "character_cnn": {"character_encoder": "cnn"},
-    "character_bilstm": {"model": "sentence_bigru", "character_encoder": "bilstm"},
+    "character_cnn": {"character_encoder": "cnn", **_CHARACTERS},
+    "character_bilstm": {"model": "sentence_bigru", "character_encoder": "bilstm", **_CHARACTERS},
     "character_features": {"model": "sentence_bigru", "word_features": "shape,affixes", "word_feature_dim": 4},
 }
 

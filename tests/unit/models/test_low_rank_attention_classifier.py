@@ -223,6 +223,27 @@ def test_flags_that_the_pooling_reads_and_those_of_a_checkpoint_are_not_named(ca
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"character_features": 8}, "--character-features has no effect without --character-encoder, but got 8; drop"),
+        ({"word_feature_dim": 8}, "--word-feature-dim has no effect without --word-features, but got 8; drop it."),
+        ({"character_ngram_dim": 8}, "--character-ngram-dim has no effect without --character-ngram-vectors, but got"),
+        (
+            {"classifier_hidden_dim": 0, "classifier_activation": "elu"},
+            "--classifier-activation has no effect without --classifier-hidden-dim, but got elu; drop it.",
+        ),
+    ],
+)
+def test_flags_of_parts_that_are_not_there_are_named(flags, words, caplog):
+    build("lama", **flags)
+    (message,) = caplog.messages
+    assert message.startswith(words)
+    caplog.clear()
+    build("lama", character_encoder="cnn", character_features=8, classifier_activation="elu")
+    assert caplog.messages == []
+
+
 def test_a_tagger_names_all_flags_of_the_pooling_that_it_does_not_have(caplog):
     build(
         "lama",
@@ -230,12 +251,14 @@ def test_a_tagger_names_all_flags_of_the_pooling_that_it_does_not_have(caplog):
         pooling_heads=8,
         pooling_norm="none",
         pooling_hidden_dim=9,
+        classifier_hidden_dim=5,
         pair_features="signed_product",
     )
     assert [record.getMessage() for record in caplog.records] == [
         "--pooling-heads has no effect on a tagger, which does not pool, but got 8; drop it.",
         "--pooling-norm has no effect on a tagger, which does not pool, but got none; drop it.",
         "--pooling-hidden-dim has no effect on a tagger, which does not pool, but got 9; drop it.",
+        "--classifier-hidden-dim has no effect on a tagger, which does not pool, but got 5; drop it.",
         "--pair-features has no effect on single sentences, but got signed_product; drop it.",
     ]
 

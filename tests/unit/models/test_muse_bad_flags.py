@@ -343,6 +343,18 @@ def test_flags_of_a_bias_that_is_not_chosen_are_named(side, caplog):
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_flags_of_a_convolution_that_is_not_there_are_named(side, caplog):
+    branches = "self_attention,cross_attention,ffn" if side == "decoder" else "self_attention,ffn"
+    build(**{f"{side}_branches": branches})
+    assert caplog.messages == []
+    build(**{f"{side}_branches": branches, f"{side}_kernel_sizes": "7", f"{side}_conv_type": "depthwise"})
+    assert caplog.messages == [
+        f"--{side}-kernel-sizes has no effect without a convolution in --{side}-branches, but got 7; drop it.",
+        f"--{side}-conv-type has no effect without a convolution in --{side}-branches, but got depthwise; drop it.",
+    ]
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
