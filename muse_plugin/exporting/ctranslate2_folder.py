@@ -52,7 +52,7 @@ def fill_folder(
             (folder / path.name).write_bytes(path.read_bytes())
     source.translator.pipeline.save(folder)
     config = {"weights": "int8" if int8 else "float32", "written_by": f"muse_plugin {__version__} and CTranslate2"}
-    write_card(folder / "README.md", folder, source, facts, config, [])
+    write_card(folder, source, facts, config, [])
 
 
 def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: Path, int8: bool) -> None:
@@ -69,7 +69,10 @@ def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: P
     """
     from ctranslate2.converters import FairseqConverter
 
-    check_model(model)
+    if fault := _find_fault(model):
+        raise NotImplementedError(
+            f"CTranslate2 takes plain Transformers (transformer, plain_transformer), but this one {fault}; {_WAY_OUT}."
+        )
     settings = _make_settings(model, [language for language, _ in sides])
     with tempfile.TemporaryDirectory() as place:
         checkpoint, data = Path(place) / "model.pt", Path(place) / "data"
@@ -85,15 +88,6 @@ def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: P
             raise NotImplementedError(
                 f"CTranslate2's converter must accept the model, but gave: {reason}; {_WAY_OUT}."
             ) from error
-
-
-def check_model(model: Any) -> None:
-    """Raises NotImplementedError, with the way out, unless a model is a plain Transformer."""
-    fault = _find_fault(model)
-    if fault:
-        raise NotImplementedError(
-            f"CTranslate2 takes plain Transformers (transformer, plain_transformer), but this one {fault}; {_WAY_OUT}."
-        )
 
 
 def _find_fault(model: Any) -> str:

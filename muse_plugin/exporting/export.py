@@ -1,7 +1,6 @@
 """``muse-plugin export``: a trained translation model to a folder that needs neither fairseq nor torch."""
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
@@ -30,7 +29,6 @@ def run(args: argparse.Namespace) -> int:
         ValueError: if flags do not fit or a file is damaged.
     """
     _check(args)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     if args.format == "onnx":
         check_packages("muse-plugin export", "onnx", "onnxruntime", extra="export")
         from muse_plugin.exporting.onnx_folder import fill_folder

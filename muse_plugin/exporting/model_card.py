@@ -107,7 +107,6 @@ def _read_scores(path: Path) -> list[tuple[str, float, str]]:
 
 
 def write_card(
-    path: Path,
     folder: Path,
     source: Source,
     facts: Mapping[str, Any],
@@ -117,8 +116,7 @@ def write_card(
     """Writes the card.
 
     Args:
-        path: the file.
-        folder: what is described; its files are listed.
+        folder: what is described; its files are listed, and ``README.md`` is written.
         source: the model.
         facts: ``name``, ``licence`` (or None), ``training`` and ``scores``, as found.
         config: ``weights`` and ``written_by``; of ONNX also ``opset``.
@@ -156,7 +154,7 @@ def write_card(
         "## Files",
         _table(("file", "bytes"), ((p.name, f"{p.stat().st_size:,}") for p in sorted(folder.iterdir()) if p.is_file())),
     ]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def _describe_use(config: Mapping[str, Any]) -> str:

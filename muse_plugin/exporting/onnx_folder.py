@@ -67,7 +67,7 @@ def fill_folder(
         _round(folder)
         _write_config(folder, config)
         measured += [] if pair is None else [_measure(folder, pair, "int8")]
-    write_card(folder / CARD_NAME, folder, source, facts, config, measured)
+    write_card(folder, source, facts, config, measured)
 
 
 def _read_pair(source: Path, reference: Path) -> tuple[list[str], list[str]]:

@@ -38,7 +38,7 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
         """As fairseq's, which ``translate`` calls: a list of texts for a list, one text for one."""
         if isinstance(sentences, str):
             return self.sample([sentences], beam, verbose, **kwargs)[0]
-        longest = self.max_positions[0]
+        sentences, longest = list(sentences), self.max_positions[0]
         encoded = {}
         for i, sentence in enumerate(sentences):
             tokens = self.encode(sentence)
@@ -102,7 +102,8 @@ class HubLoading(TransformerModelBase):
             A ``TextHub``: ``translate`` and ``generate``, on the CPU until ``cuda()``.
 
         Raises:
-            FileNotFoundError: if one of the folders does not exist, or there is no checkpoint in the first.
+            FileNotFoundError: if one of the folders does not exist, the first has no checkpoint, or the second no
+                dictionary.
         """
         folder = Path(model_name_or_path)
         if checkpoint_file is None:
@@ -120,6 +121,11 @@ class HubLoading(TransformerModelBase):
                 raise FileNotFoundError(
                     f"the folder {place} does not exist; name that of the checkpoint, or the dictionaries."
                 )
+        if not cls.hub_models().keys() & {str(folder), data} and not any(dictionaries.glob("dict.*.txt")):
+            raise FileNotFoundError(
+                f"{dictionaries} holds no dictionaries (dict.*.txt); name the folder of the training data by "
+                "data_name_or_path."
+            )
         for place in (dictionaries, folder):
             if (place / "text_pipeline.json").is_file():
                 settings = {**_read_languages(place / "text_pipeline.json"), **settings}

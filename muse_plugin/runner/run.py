@@ -82,14 +82,14 @@ class Translator:
         """Translates raw lines, one line for each; see ``translate_nbest`` for the settings."""
         return [best[0].text if best else "" for best in self.translate_nbest(lines, **settings)]
 
-    def translate_nbest(self, lines, nbest=1, batch_size=64, max_tokens=4000, **settings):
+    def translate_nbest(self, lines, nbest=1, batch_size=64, max_tokens=4000, first_line=1, **settings):
         """The ``nbest`` translations of each raw line, the best first; none of a blank line.
 
         At most ``batch_size`` sentences of ``max_tokens`` source tokens, padding included, are translated at once; of
-        each, ``nbest`` is at most ``beam``. The settings are those of ``search``.
+        each, ``nbest`` is at most ``beam``. Warnings count from ``first_line``; the settings are those of ``search``.
         """
         check_settings({"nbest": nbest, "batch_size": batch_size, "max_tokens": max_tokens, **settings})
-        encoded = {number: tokens for number, line in enumerate(lines) if (tokens := self.read_line(line, number + 1))}
+        encoded = {i: tokens for i, line in enumerate(lines) if (tokens := self.read_line(line, first_line + i))}
         answers, batch = [[] for _ in lines], []
         numbers = sorted(encoded, key=lambda number: len(encoded[number]))
         for number, following in itertools.zip_longest(numbers, numbers[1:]):
@@ -378,14 +378,14 @@ def main():
     folder, threads, nbest = map(settings.pop, ("folder", "threads", "nbest"))
     check_settings({**settings, "nbest": 1 if nbest is None else nbest, "threads": threads or 1})
     translator = Translator(folder, threads)
-    lines, done = read_lines(sys.stdin.buffer), 0
+    lines, first = read_lines(sys.stdin.buffer), 1
     while block := list(itertools.islice(lines, 1 if sys.stdin.isatty() else 1000)):
-        for number, best in enumerate(translator.translate_nbest(block, nbest or 1, **settings), start=done + 1):
-            out = [f"{number}\t{one.score:.4f}\t{one.text}\n" for one in best]
-            out = out if nbest is not None else [f"{best[0].text if best else ''}\n"]
-            sys.stdout.buffer.write("".join(out).encode("utf-8"))
+        answers = translator.translate_nbest(block, nbest or 1, first_line=first, **settings)
+        for number, best in enumerate(answers, start=first):
+            rows = "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in best)
+            sys.stdout.buffer.write((rows if nbest else f"{best[0].text if best else ''}\n").encode("utf-8"))
         sys.stdout.buffer.flush()
-        done += len(block)
+        first += len(block)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,9 @@ def test_validate_and_from_pretrained_and_pruned_layers_work(data, trained, caps
         str(trained.parent), checkpoint_file=trained.name, data_name_or_path=str(data), user_dir=USER_DIR
     )
     assert isinstance(hub.translate("w1 w2 w3"), str)
+    assert hub.translate(iter(["w1 w2 w3", ""])) == [hub.translate("w1 w2 w3"), ""]
+    with pytest.raises(FileNotFoundError, match=r"holds no dictionaries \(dict\.\*\.txt\); name the folder of the"):
+        MuseModel.from_pretrained(trained.parent, trained.name)
     overrides = "{'encoder_layers_to_keep': '0', 'decoder_layers_to_keep': '1'}"
     assert len(generate(data, trained, "--model-overrides", overrides)) == TEST_SENTENCES
 

@@ -218,6 +218,14 @@ def test_settings_out_of_range_are_refused(ours, name):
             ours.translate(["Zug"], **{name: value})
 
 
+def test_a_long_line_of_a_later_block_is_named_by_its_place_in_the_text(exported, bare):
+    done = run_program(exported, bare, b"\n" * 1001 + b"Bahnhof " * 5000 + b"\n", "--beam", "1")
+    assert done.returncode == 0
+    assert done.stderr.decode() == (
+        "line 1002 is longer than the 20 tokens that the model can read; only its beginning is translated.\n"
+    )
+
+
 def test_a_long_line_is_cut_and_named(ours, caplog):
     assert ours.read_line("Bahnhof " * 5000, 7)[: ours.longest_source] == ours.source.split("Bahnhof " * 50)[:19]
     assert caplog.messages == [
