@@ -109,45 +109,31 @@ SILENCED_DURING_IMPORT = Silenced(
 )
 
 
-class _DropLine(logging.Filter):
-    """Drops the records of a logger whose text is exactly one given line."""
+class _ShowAtMost(logging.Filter):
+    """Drops the records of a logger whose text is exactly one given line, but for the first few."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, times: int) -> None:
         super().__init__()
         self.line = line
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.getMessage() != self.line
-
-
-# Logger -> (its line, why a user can do without it).
-SILENCED_LOG_LINES = {
-    "fairseq.tasks.text_to_speech": (
-        "Please install tensorboardX: pip install tensorboardX",
-        "printed at every import of fairseq, whatever the task; only speech synthesis uses the package",
-    ),
-}
-
-
-class _KeepFirst(logging.Filter):
-    """Drops the records of a logger whose text is exactly one given line, but for the first."""
-
-    def __init__(self, line: str) -> None:
-        super().__init__()
-        self.line = line
-        self.was_shown = False
+        self.left = times
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.getMessage() != self.line:
             return True
-        is_first, self.was_shown = not self.was_shown, True
-        return is_first
+        self.left -= 1
+        return self.left >= 0
 
 
-# Logger -> (its line, why once is enough).
-SHOWN_ONCE = {
+# Logger -> (its line, how often it is shown, why that is enough).
+LOG_LINES = {
+    "fairseq.tasks.text_to_speech": (
+        "Please install tensorboardX: pip install tensorboardX",
+        0,
+        "printed at every import of fairseq, whatever the task; only speech synthesis uses the package",
+    ),
     "fairseq.logging.progress_bar": (
         "tensorboard not found, please install with: pip install tensorboard",
+        1,
         "with --tensorboard-logdir, fairseq says so for each part of each epoch",
     ),
 }
@@ -164,11 +150,10 @@ def install() -> None:
         logging_is_left_to_fairseq = not logging.getLogger().handlers
     for row in SILENCED:
         _ignore(row)
-    for kind, lines in ((_DropLine, SILENCED_LOG_LINES), (_KeepFirst, SHOWN_ONCE)):
-        for name, (line, _) in lines.items():
-            logger = logging.getLogger(name)
-            if not any(isinstance(known, kind) and known.line == line for known in logger.filters):
-                logger.addFilter(kind(line))
+    for name, (line, times, _) in LOG_LINES.items():
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, _ShowAtMost) for known in logger.filters):
+            logger.addFilter(_ShowAtMost(line, times))
 
 
 @contextlib.contextmanager

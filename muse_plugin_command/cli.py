@@ -13,6 +13,7 @@ import errno
 import gc
 import importlib
 import importlib.util
+import logging
 import re
 import sys
 from collections.abc import Sequence
@@ -108,6 +109,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return _report(name, f"it cannot start: {error}; 'muse-plugin doctor' says what is missing.")
     finally:
         gc.enable()
+    for library in ("fairseq", "muse_plugin.tasks", "matplotlib", "sacrebleu"):  # they report each step
+        logging.getLogger(library).setLevel(logging.WARNING)
     try:
         return int(body.run(args))
     except USER_ERRORS as error:

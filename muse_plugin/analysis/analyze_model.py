@@ -5,7 +5,6 @@ One pass over the sentences feeds every analysis of encoders and decoders that t
 """
 
 import argparse
-import logging
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -73,8 +72,6 @@ def run(args: argparse.Namespace) -> None:
     if args.against_name is not None and args.against is None:
         raise ValueError("--against-name names a second model, but there is no --against; add that or drop the name.")
     check_output(args.output)
-    for logger in ("fairseq", "muse_plugin.tasks", "matplotlib"):  # which report each step
-        logging.getLogger(logger).setLevel(logging.WARNING)
     models = [load_model(args.path, args.split, args.data, args.name, args.cpu)]
     if args.against is not None:
         models.append(load_model(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))

@@ -1,5 +1,6 @@
 """Cross-entropy of tags or the likelihood of whole tag sequences, with accuracy of tags and F1 of entities."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,8 +10,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor, nn
 
+from muse_plugin.contracts.seqeval_package import import_seqeval
 from muse_plugin.criterions.class_counts import count_classes, f1, log_f1, log_share, log_sums
-from muse_plugin.criterions.entities import count_entities
 from muse_plugin.criterions.sentence_criterion import SentenceCriterion
 
 _IGNORED = -1
@@ -59,3 +60,17 @@ class MuseSequenceTaggingCriterion(SentenceCriterion):
             log_share("entity_precision", _ENTITY_SUMS[0], _ENTITY_SUMS[1])
             log_share("entity_recall", _ENTITY_SUMS[0], _ENTITY_SUMS[2])
             metrics.log_derived("entity_f1", lambda meters: round(f1(*(meters[key].sum for key in _ENTITY_SUMS)), 4))
+
+
+def count_entities(predicted: Sequence[list[str]], gold: Sequence[list[str]]) -> tuple[int, int, int]:
+    """How many entities were found exactly, were predicted, and are there, by the rules of conlleval.
+
+    Args:
+        predicted: tags B-X, I-X and O of each sentence; an I-X that continues nothing opens an entity.
+        gold: the right ones, in the same form.
+
+    Raises:
+        ImportError: if seqeval is not installed.
+    """
+    found, truth = (set(import_seqeval().get_entities(list(rows))) for rows in (predicted, gold))
+    return len(found & truth), len(found), len(truth)

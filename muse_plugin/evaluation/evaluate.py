@@ -8,7 +8,6 @@ and significance tests use the same counts. The result is made here, as one dict
 
 import argparse
 import contextlib
-import logging
 import os
 import tempfile
 import time
@@ -64,8 +63,6 @@ def run(args: argparse.Namespace) -> int:
         ImportError: if a package that a flag needs is missing.
     """
     start = time.perf_counter()
-    for name in ("sacrebleu", "matplotlib"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # they report each step
     flag_checks.check_arguments(args)
     settings = collect_settings(args.record, args.record_file)
     given = [] if args.path is not None else flag_checks.given_files(args)

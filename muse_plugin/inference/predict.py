@@ -81,8 +81,6 @@ def run(args: argparse.Namespace) -> int:
             f"--split and --input are two sources of text, but got {args.split} and {args.input}; drop one."
         )
     check_stream_arguments(args)
-    for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
-        logging.getLogger(name).setLevel(logging.WARNING)
     options = args.batch_size, args.max_words, args.cpu, args.long_texts
     predictor = Predictor(load_sentence_model(args.path, args.data, needs_text=args.split is None), *options)
     if predictor.task.labels and args.format == "tsv" and not predictor.tags_words:

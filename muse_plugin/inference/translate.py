@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> int:
     """
     check_positive(args, "beam", "max_tokens", "batch_size")
     check_stream_arguments(args)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
     translator = Translator.load(
         args.path,
         data=args.data,

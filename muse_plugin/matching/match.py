@@ -4,7 +4,6 @@ Each kind is a module with ``run``; what they share is in ``pair_model.py`` and 
 """
 
 import argparse
-import logging
 from types import ModuleType
 
 from muse_plugin.matching import encode, explain, score, search
@@ -21,7 +20,5 @@ def run(args: argparse.Namespace) -> int:
     Returns:
         0.
     """
-    for name in ("fairseq", "muse_plugin.tasks"):  # which report the size of each dictionary
-        logging.getLogger(name).setLevel(logging.WARNING)
     KINDS[args.kind].run(args)
     return 0

@@ -1,7 +1,6 @@
 """A checkpoint of fairseq as a model that is served."""
 
 import argparse
-import logging
 
 from muse_plugin.inference.streaming import Line
 from muse_plugin.inference.translate import Translator
@@ -19,7 +18,6 @@ def load_checkpoint_model(args: argparse.Namespace) -> ServedModel:
         FileNotFoundError: if a file is missing.
         ValueError: if one is damaged.
     """
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it reports the size of each dictionary
     settings = {name: getattr(args, name) for name in ("beam", "lenpen", "max_tokens", "batch_size", "cpu")}
     translator = Translator.load(args.path, args.data, **settings)
 

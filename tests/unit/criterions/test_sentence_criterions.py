@@ -17,8 +17,8 @@ from torch import nn
 
 from muse_plugin.criterions import class_counts
 from muse_plugin.criterions.class_counts import f1, percent
-from muse_plugin.criterions.entities import count_entities
 from muse_plugin.criterions.sentence_regression import pearson
+from muse_plugin.criterions.sequence_tagging import count_entities
 from muse_plugin.models.sentence_model import Prediction
 
 CLASSIFICATION, REGRESSION, TAGGING = (

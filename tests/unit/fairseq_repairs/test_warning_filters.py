@@ -8,7 +8,7 @@ import pytest
 from support.helpers import REPOSITORY, run_python
 
 from muse_plugin import warning_filters
-from muse_plugin.warning_filters import SHOWN_ONCE, SILENCED, SILENCED_LOG_LINES
+from muse_plugin.warning_filters import LOG_LINES, SILENCED
 
 # One text and module of each row, as printed by hydra 1.3.2 and torch 2.13 through fairseq-fixed 0.12.3.1.
 REAL = [
@@ -88,7 +88,7 @@ def test_installing_twice_adds_nothing():
         before = len(warnings.filters)
         warning_filters.install()
         assert len(warnings.filters) == before
-    for name in (*SILENCED_LOG_LINES, *SHOWN_ONCE):
+    for name in LOG_LINES:
         filters = list(logging.getLogger(name).filters)
         warning_filters.install()
         assert logging.getLogger(name).filters == filters
@@ -130,12 +130,12 @@ def test_fairseqs_import_is_quiet_where_torch_warns_of_its_decorators(tmp_path):
 
 def test_only_the_known_log_line_disappears(caplog):
     warning_filters.install()
-    for name, (line, reason) in SILENCED_LOG_LINES.items():
-        assert reason
-        with caplog.at_level(logging.INFO, logger=name):
-            logging.getLogger(name).info(line)
-            logging.getLogger(name).info("something else")
-            logging.getLogger("other").warning(line)
+    assert all(reason for _, _, reason in LOG_LINES.values())
+    ((name, line),) = ((name, line) for name, (line, times, _) in LOG_LINES.items() if times == 0)
+    with caplog.at_level(logging.INFO, logger=name):
+        logging.getLogger(name).info(line)
+        logging.getLogger(name).info("something else")
+        logging.getLogger("other").warning(line)
     assert [record.getMessage() for record in caplog.records] == ["something else", line]
 
 
@@ -143,11 +143,10 @@ def test_missing_tensorboard_is_said_once(caplog, monkeypatch):
     from fairseq.logging import progress_bar
 
     warning_filters.install()
-    ((name, (line, reason)),) = SHOWN_ONCE.items()
-    assert reason
+    ((name, line),) = ((name, line) for name, (line, times, _) in LOG_LINES.items() if times == 1)
     monkeypatch.setattr(progress_bar, "SummaryWriter", None)
     (own,) = [known for known in logging.getLogger(name).filters if getattr(known, "line", None) == line]
-    monkeypatch.setattr(own, "was_shown", False)
+    monkeypatch.setattr(own, "left", 1)
     for _ in range(3):  # as for training and validation of each epoch
         progress_bar.TensorboardProgressBarWrapper(None, "folder")
     logging.getLogger(name).warning("something else")
