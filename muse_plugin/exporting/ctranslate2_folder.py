@@ -69,10 +69,7 @@ def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: P
     """
     from ctranslate2.converters import FairseqConverter
 
-    if fault := _find_fault(model):
-        raise NotImplementedError(
-            f"CTranslate2 takes plain Transformers (transformer, plain_transformer), but this one {fault}; {_WAY_OUT}."
-        )
+    check_model(model)
     settings = _make_settings(model, [language for language, _ in sides])
     with tempfile.TemporaryDirectory() as place:
         checkpoint, data = Path(place) / "model.pt", Path(place) / "data"
@@ -88,6 +85,15 @@ def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: P
             raise NotImplementedError(
                 f"CTranslate2's converter must accept the model, but gave: {reason}; {_WAY_OUT}."
             ) from error
+
+
+def check_model(model: Any) -> None:
+    """Raises NotImplementedError, with the way out, unless a model is a plain Transformer."""
+    fault = _find_fault(model)
+    if fault:
+        raise NotImplementedError(
+            f"CTranslate2 takes plain Transformers (transformer, plain_transformer), but this one {fault}; {_WAY_OUT}."
+        )
 
 
 def _find_fault(model: Any) -> str:

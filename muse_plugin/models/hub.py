@@ -70,6 +70,8 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
             raise TypeError(f"the search has no setting called {name!r}; {advice}")
         if beam < 1:
             raise ValueError(f"beam must be at least 1, but is {beam}; 5 is usual.")
+        if kwargs.get("print_alignment") is True:
+            kwargs["print_alignment"] = "hard"  # as the flag without a value
         if kwargs.get("print_alignment"):
             for model in self.models:
                 if hasattr(model.decoder, "return_attention"):  # which was dropped when the model was loaded

@@ -70,7 +70,7 @@ def test_the_hub_takes_sentences_longer_than_the_batches_of_training(folder, exp
     assert model.translate(GERMAN[:3], beam=3, max_len_a=1.5, max_len_b=30) == expected
 
 
-@pytest.mark.parametrize("kind", ["hard", "soft"])
+@pytest.mark.parametrize("kind", ["hard", "soft", True])
 def test_the_hub_aligns_words_when_it_is_asked_to(folder, kind):
     model = MuseModel.from_pretrained(folder)
     found = model.generate([model.encode(GERMAN[0])], beam=2, print_alignment=kind, max_len_b=9)[0][0]
