@@ -11,7 +11,7 @@ def _apply() -> None:
     @replace(FairseqTask, "get_batch_iterator")
     def get_batch_iterator(original: Any, self: FairseqTask, dataset: Any, *rest: Any, **named: Any) -> Any:
         iterator = original(self, dataset, *rest, **named)
-        if iterator is not self.dataset_to_epoch_iter.get(dataset):
+        if iterator.num_workers > 0 and iterator is not self.dataset_to_epoch_iter.get(dataset):
             iterator.persistent_workers = False
             iterator.buffer_size = max(1, iterator.buffer_size)  # the buffer drops them after the last batch
         return iterator
