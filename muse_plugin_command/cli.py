@@ -13,7 +13,6 @@ import errno
 import gc
 import importlib
 import importlib.util
-import logging
 import re
 import sys
 from collections.abc import Sequence
@@ -109,8 +108,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return _report(name, f"it cannot start: {error}; 'muse-plugin doctor' says what is missing.")
     finally:
         gc.enable()
-    for library in ("fairseq", "muse_plugin.tasks", "matplotlib", "sacrebleu"):  # they report each step
-        logging.getLogger(library).setLevel(logging.WARNING)
+    if not COMMANDS[name].standalone:
+        _silence_libraries()
     try:
         return int(body.run(args))
     except USER_ERRORS as error:
@@ -177,6 +176,14 @@ def _open_package() -> None:
     package = ModuleType(PACKAGE_FOLDER.name)
     package.__path__ = [str(PACKAGE_FOLDER)]
     sys.modules.setdefault(PACKAGE_FOLDER.name, package)
+
+
+def _silence_libraries() -> None:
+    """Leaves only warnings of those that report each step."""
+    import logging  # most of the time that --help takes
+
+    for library in ("fairseq", "muse_plugin.tasks", "matplotlib", "sacrebleu"):
+        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 def _report(name: str, sentence: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from muse_plugin.files.json_objects import read_json_object
 from muse_plugin.inference.translate import Translator
 
+CARD_NAME = "README.md"
 # Settings of fairseq that a card names, by their section.
 _SETTINGS = {
     "optimization": ("max_update", "max_epoch", "update_freq", "lr", "clip_norm"),
@@ -116,7 +117,7 @@ def write_card(
     """Writes the card.
 
     Args:
-        folder: what is described; its files are listed, and ``README.md`` is written.
+        folder: what is described; its files are listed, and ``CARD_NAME`` is written.
         source: the model.
         facts: ``name``, ``licence`` (or None), ``training`` and ``scores``, as found.
         config: ``weights`` and ``written_by``; of ONNX also ``opset``.
@@ -154,7 +155,7 @@ def write_card(
         "## Files",
         _table(("file", "bytes"), ((p.name, f"{p.stat().st_size:,}") for p in sorted(folder.iterdir()) if p.is_file())),
     ]
-    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    (folder / CARD_NAME).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def _describe_use(config: Mapping[str, Any]) -> str:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Optional
 
 from muse_plugin import __version__
-from muse_plugin.exporting.model_card import Measured, Source, write_card
+from muse_plugin.exporting.model_card import CARD_NAME, Measured, Source, write_card
 from muse_plugin.files.lines import read_lines
 from muse_plugin.models.onnx.graphs import make_graphs
 from muse_plugin.models.onnx.onnx_file import ENCODER_NAME, OPSET, STEP_NAME, round_to_int8, write_encoder, write_step
 from muse_plugin.runner import run as runner
 from muse_plugin.text import SPECIAL_SYMBOLS
 
-CARD_NAME, CONFIG_NAME, PROGRAM_NAME = "README.md", "config.json", "run.py"
+CONFIG_NAME, PROGRAM_NAME = "config.json", "run.py"
 
 
 def fill_folder(

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
+import torch
 from fairseq.trainer import Trainer
 
 from muse_plugin.fairseq_repairs.repair import Repair, find_cause, replace
@@ -61,8 +61,8 @@ def _apply() -> None:
             if reason is None:
                 raise
             raise ValueError(f"the checkpoint {filename} does not fit the model: {reason}") from error
-        if getattr(self.task, "knows_dictionaries", False) and Path(filename).is_file():
-            state = checkpoint_utils.load_checkpoint_to_cpu(filename)
+        if "dictionaries" in self.task.state_dict() and Path(filename).is_file():
+            state = torch.load(filename, map_location="cpu", weights_only=True, mmap=True)  # reads no parameters
             self.task.load_state_dict(state.get("task_state") or {})
         return loaded
 

@@ -118,12 +118,13 @@ class HubLoading(TransformerModelBase):
             checkpoint_file = found[0]
         data = str(data_name_or_path)
         dictionaries = folder / data if data.startswith(".") else Path(data)
+        archived = {str(folder), data} & cls.hub_models().keys()
         for place in (folder, dictionaries):
-            if not place.exists() and not {str(folder), data} & cls.hub_models().keys():
+            if not place.exists() and not archived:
                 raise FileNotFoundError(
                     f"the folder {place} does not exist; name that of the checkpoint, or the dictionaries."
                 )
-        if not cls.hub_models().keys() & {str(folder), data} and not any(dictionaries.glob("dict.*.txt")):
+        if not archived and not any(dictionaries.glob("dict.*.txt")):
             raise FileNotFoundError(
                 f"{dictionaries} holds no dictionaries (dict.*.txt); name the folder of the training data by "
                 "data_name_or_path."

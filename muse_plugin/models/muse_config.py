@@ -47,7 +47,7 @@ DECODER_LAYERS = (PARALLEL, FAIRSEQ)
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 # By the value of --encoder-ffn-projection: the slice that the feed-forward branch reads; None for its own.
 FFN_PROJECTIONS = {"own": None, "shared": "value", "conv": "conv_value"}
-KERNEL_BRANCHES = {"conv", "long_short_range"}
+_KERNEL_BRANCHES = {"conv", "long_short_range"}
 
 _BRANCHES_HELP = (
     "parallel branches of a layer, comma-separated, out of {}; without conv it is MUSE-simple. Branches after a slash "
@@ -309,10 +309,15 @@ def layer_plans(cfg: Any, side: str, place: Optional[str] = None) -> list[LayerP
     """
     stages = read_stages(cfg, side, place)
     sizes: list[tuple[int, ...]] = [()] * getattr(cfg, f"{side}_layers")
-    if KERNEL_BRANCHES & {name for stage in stages for name in stage}:
+    if has_kernels(stages):
         sizes = read_kernel_sizes(cfg, side)
     plans = [LayerPlan(stages, *rest) for rest in zip(sizes, plan_biases(cfg, side), strict=True)]
     return [plans[number] for number in find_layers_to_keep(cfg, side)]
+
+
+def has_kernels(stages: Sequence[Sequence[str]]) -> bool:
+    """Whether a branch of a layer has kernels, and thus kernel sizes."""
+    return any(_KERNEL_BRANCHES & {*stage} for stage in stages)
 
 
 def read_stages(cfg: Any, side: str, place: Optional[str] = None) -> list[list[str]]:

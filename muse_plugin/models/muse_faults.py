@@ -13,12 +13,12 @@ from muse_plugin.models.muse_config import (
     CONV_TYPES,
     EMBEDDING_WIDTH,
     FAIRSEQ,
-    KERNEL_BRANCHES,
     MERGED_EMBEDDINGS,
     QUANT_NOISE,
     MuseConfig,
     find_alignment_layer,
     find_layers_to_keep,
+    has_kernels,
     read_kernel_sizes,
     read_stages,
 )
@@ -76,7 +76,7 @@ def check_config(
     for side in ("encoder", "decoder"):
         if find_layer_type(cfg, side) == PARALLEL:
             warn_of_idle_bias_flags(cfg, config_class, side)
-            if not KERNEL_BRANCHES & {name for stage in read_stages(cfg, side) for name in stage}:
+            if not has_kernels(read_stages(cfg, side)):
                 idle = [f"{side}_{name}" for name in ("kernel_sizes", "conv_type", "conv_heads", "conv_projection")]
                 warn_without_effect(cfg, config_class, idle, f"without a convolution in --{side}-branches")
 
@@ -89,7 +89,7 @@ def _side_faults(cfg: Any, side: str) -> list[str]:
     chosen = [name for stage in stages for name in stage]
     splits = "long_short_range" in chosen
     # Kernel sizes do not matter without a convolution; where the branches cannot be read, they are checked too.
-    if not chosen or KERNEL_BRANCHES & {*chosen}:
+    if not chosen or has_kernels(stages):
         faults += fault_of(read_kernel_sizes, cfg, side)
     faults += fault_of(find_layers_to_keep, cfg, side) + fault_of(plan_biases, cfg, side)
     width, flag = getattr(cfg, f"{side}_embed_dim"), f"--{side}-embed-dim"

@@ -157,5 +157,5 @@ def warn_of_idle_flags(cfg: Any, config_class: Any, tags: bool, pairs: bool) -> 
     if not pairs:
         warn_without_effect(cfg, config_class, ["pair_features"], "on single sentences")
     for name, parent in _PARENTS.items():
-        if getattr(cfg, parent) in (None, 0) or str(getattr(cfg, parent)) == "none":
+        if str(getattr(cfg, parent)) in ("None", "none", "0"):
             warn_without_effect(cfg, config_class, [name], f"without {flag_name(parent)}")

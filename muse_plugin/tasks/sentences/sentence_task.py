@@ -63,7 +63,6 @@ class SentenceTask(FairseqTask):
     vector_size = 0
     loads_checkpoint = False
     has_heads: Optional[bool] = None
-    knows_dictionaries = True  # a checkpoint of other ones is refused
     dropped: Optional[int] = None  # the id of a word that is not read
     source_dictionary: Optional[Dictionary] = None
     target_dictionary: Optional[Dictionary] = None
