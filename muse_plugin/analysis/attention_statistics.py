@@ -24,8 +24,9 @@ class Sharpness(NamedTuple):
         high: longest; None without a bound.
         sentences: how many there are.
         entropy: of the weights of a query in bits, mean over queries.
-        normalized_entropy: the same divided by the logarithm of the number of keys that the query may choose from: 0
-            for a single key, 1 for equal weights; mean over queries with at least two, NaN if there are none.
+        normalized_entropy: the same divided by the logarithm of the number of keys in the part of the sentence that the
+            query looks at, those outside of a head's window among them: 0 for a single key, 1 for equal weights of all;
+            mean over queries with at least two, NaN if there are none.
         largest: largest weight of a query, mean over queries.
     """
 

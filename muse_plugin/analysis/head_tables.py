@@ -36,7 +36,7 @@ class HeadRow(NamedTuple):
     """One head: means over all words that look, of the whole corpus.
 
     The distance is sum_j w_ij |i - j|, blank for attention to another sentence. Entropy is in bits, and divided by the
-    logarithm of the number of keys to choose from (0 to 1). The largest weight is 0 to 1.
+    logarithm of the number of words there (0 to 1; a head with a window stays below 1). The largest weight is 0 to 1.
     """
 
     model: str

@@ -9,7 +9,7 @@ from fairseq.modules.dynamic_convolution import DynamicConv1dTBC
 from torch import Tensor, nn
 
 from muse_plugin.benchmark.measurement import Case
-from muse_plugin.ops.dynamic_conv import dynamic_conv
+from muse_plugin.ops.dynamic_conv import can_run, dynamic_conv
 
 FAIRSEQ = "fairseq, Python"
 OURS = "muse_plugin"
@@ -18,6 +18,8 @@ FLOOR = "floor: one copy of inputs and outputs"
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yields every length with every kernel."""
+    if not can_run(args.backend, torch.empty(0, device=args.device, dtype=args.dtype)):
+        raise ValueError(f"--backend must run on --device {args.device}, but got {args.backend}; use auto.")
     torch.manual_seed(args.seed)
     for length, sizes in itertools.product(args.lengths, args.kernels):
         batch = max(1, args.tokens // length)

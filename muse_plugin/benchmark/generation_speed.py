@@ -50,6 +50,8 @@ _DEFAULT = (systems.DYNAMIC_CONV, systems.TRANSFORMER, systems.MUSE, *_CTRANSLAT
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yields every setting, size of the beam, number of sentences and length."""
+    if max(args.lengths) >= systems.MAX_POSITIONS:
+        raise ValueError(f"--lengths must be below {systems.MAX_POSITIONS}, but got {max(args.lengths)}.")
     factory = ModelFactory(args.vocabulary)
     for setting in args.setting:
         torch.manual_seed(args.seed)

@@ -27,6 +27,8 @@ MULTI_SCALE = "multi_scale_transformer"
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yields every length."""
+    if args.embed_dim % args.heads:
+        raise ValueError(f"--embed-dim must be a multiple of --heads, but got {args.embed_dim} and {args.heads}.")
     torch.manual_seed(args.seed)
     models = build_models(args)
     for length in args.lengths:

@@ -73,6 +73,8 @@ def linear_cross_entropy(
     kind = features.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
     options = label_smoothing, chunk_size, count_correct, dtype
+    if not torch.is_grad_enabled():  # ctx.needs_input_grad says nothing of that
+        features, weight, bias = features.detach(), weight.detach(), None if bias is None else bias.detach()
     loss, nll, correct = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         features, weight, bias, target, *options
     )

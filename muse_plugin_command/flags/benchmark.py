@@ -55,9 +55,11 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--setting", nargs="+", default=["base"], choices=SETTINGS, help="sizes of the models (default: base)"
     )
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25, 100], help="in tokens (default: 25 100)")
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch and side (default: %(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
+    parser.add_argument(
+        "--lengths", type=_parse_count, nargs="+", default=[25, 100], help="in tokens (default: 25 100)"
+    )
+    parser.add_argument("--tokens", type=_parse_count, default=2000, help="per batch and side (default: %(default)s)")
+    parser.add_argument("--vocabulary", type=_parse_count, default=10_000, help="in words (default: %(default)s)")
     parser.add_argument("--share-all-embeddings", action="store_true", help="one matrix of embeddings (default: three)")
     parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="contestants to leave out")
     parser.add_argument("--memory", action="store_true", help="measure memory instead of time")
@@ -71,10 +73,10 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SETTINGS,
         help="sizes of the models (default: six_layers base)",
     )
-    parser.add_argument("--sentences", type=int, nargs="+", default=[1, 32], help="per batch (default: 1 32)")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[25], help="in tokens (default: 25)")
+    parser.add_argument("--sentences", type=_parse_count, nargs="+", default=[1, 32], help="per batch (default: 1 32)")
+    parser.add_argument("--lengths", type=_parse_count, nargs="+", default=[25], help="in tokens (default: 25)")
     parser.add_argument("--beam", type=_parse_count, nargs="+", default=[5], help="its sizes (default: 5)")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
+    parser.add_argument("--vocabulary", type=_parse_count, default=10_000, help="in words (default: %(default)s)")
     parser.add_argument("--without", nargs="+", default=[], metavar="NAME", help="contestants to leave out")
 
 
@@ -85,13 +87,13 @@ def _add_conv_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "reference", "band", "taps", "triton", "fairseq_cuda"),
         help="of ours (default: %(default)s)",
     )
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=4, help="(default: %(default)s)")
-    parser.add_argument("--channels", type=int, default=96, help="per head (default: %(default)s)")
+    parser.add_argument("--tokens", type=_parse_count, default=2000, help="per batch (default: %(default)s)")
+    parser.add_argument("--heads", type=_parse_count, default=4, help="(default: %(default)s)")
+    parser.add_argument("--channels", type=_parse_count, default=96, help="per head (default: %(default)s)")
     parser.add_argument("--tap-dropout", type=float, default=0.0, help="probability (default: %(default)s)")
     parser.add_argument(
         "--lengths",
-        type=int,
+        type=_parse_count,
         nargs="+",
         default=[10, 25, 50, 100, 200, 400, 1000],
         help="in tokens (default: 10 25 50 100 200 400 1000)",
@@ -107,48 +109,52 @@ def _add_conv_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _parse_sizes(text: str) -> list[int]:
-    return [int(size) for size in text.split("+")]
+    return [_parse_count(size) for size in text.split("+")]
 
 
 def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=4, help="(default: %(default)s)")
-    parser.add_argument("--channels", type=int, default=96, help="per head (default: %(default)s)")
+    parser.add_argument("--tokens", type=_parse_count, default=2000, help="per batch (default: %(default)s)")
+    parser.add_argument("--heads", type=_parse_count, default=4, help="(default: %(default)s)")
+    parser.add_argument("--channels", type=_parse_count, default=96, help="per head (default: %(default)s)")
     parser.add_argument(
-        "--lengths", type=int, nargs="+", help="in tokens (default: 10 to 1000; with --windows 22 to 800)"
+        "--lengths", type=_parse_count, nargs="+", help="in tokens (default: 10 to 1000; with --windows 22 to 800)"
     )
     group = parser.add_argument_group("with --windows")
     group.add_argument("--windows", action="store_true", help="measure encoder layers with windows instead")
-    group.add_argument("--sentences", type=int, default=128, help="per batch (default: %(default)s)")
-    group.add_argument("--layers", type=int, default=3, help="(default: %(default)s)")
-    group.add_argument("--embed-dim", type=int, default=300, help="width (default: %(default)s)")
-    group.add_argument("--window-heads", type=int, default=10, help="(default: %(default)s)")
+    group.add_argument("--sentences", type=_parse_count, default=128, help="per batch (default: %(default)s)")
+    group.add_argument("--layers", type=_parse_count, default=3, help="(default: %(default)s)")
+    group.add_argument("--embed-dim", type=_parse_count, default=300, help="width (default: %(default)s)")
+    group.add_argument("--window-heads", type=_parse_count, default=10, help="(default: %(default)s)")
     group.add_argument("--scales", nargs="+", default=SCALES, help="lists of scales (default: the paper's)")
     group.add_argument("--without-dense", action="store_true", help="leave the dense masks out: they take memory")
 
 
 def _add_loss_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tokens", type=int, default=2000, help="per batch (default: %(default)s)")
-    parser.add_argument("--widths", type=int, nargs="+", default=[384], help="of the states (default: 384)")
-    parser.add_argument("--vocabularies", type=int, nargs="+", default=[6000, 10_000, 32_000], help="in words")
+    parser.add_argument("--tokens", type=_parse_count, default=2000, help="per batch (default: %(default)s)")
+    parser.add_argument("--widths", type=_parse_count, nargs="+", default=[384], help="of the states (default: 384)")
+    parser.add_argument("--vocabularies", type=_parse_count, nargs="+", default=[6000, 10_000, 32_000], help="in words")
     parser.add_argument("--memory", action="store_true", help="measure memory instead of time")
 
 
 def _add_sentence_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sentences", type=int, default=128, help="per batch (default: %(default)s)")
+    parser.add_argument("--sentences", type=_parse_count, default=128, help="per batch (default: %(default)s)")
     parser.add_argument(
-        "--lengths", type=int, nargs="+", default=(22, 109, 201), help="in words (default: %(default)s)"
+        "--lengths", type=_parse_count, nargs="+", default=(22, 109, 201), help="in words (default: %(default)s)"
     )
-    parser.add_argument("--embed-dim", type=int, default=300, help="width (default: %(default)s)")
-    parser.add_argument("--heads", type=int, default=10, help="(default: %(default)s)")
-    parser.add_argument("--layers", type=int, default=3, help="(default: %(default)s)")
-    parser.add_argument("--vocabulary", type=int, default=10_000, help="in words (default: %(default)s)")
+    parser.add_argument("--embed-dim", type=_parse_count, default=300, help="width (default: %(default)s)")
+    parser.add_argument("--heads", type=_parse_count, default=10, help="(default: %(default)s)")
+    parser.add_argument("--layers", type=_parse_count, default=3, help="(default: %(default)s)")
+    parser.add_argument("--vocabulary", type=_parse_count, default=10_000, help="in words (default: %(default)s)")
 
 
 def _add_batches_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sentences", type=int, nargs="+", default=[1_000_000, 10_000_000], help="of a data set")
-    parser.add_argument("--max-tokens", type=int, default=4000, help="per batch (default: %(default)s)")
-    parser.add_argument("--multiple", type=int, default=8, help="of sentences in a batch (default: %(default)s)")
+    parser.add_argument(
+        "--sentences", type=_parse_count, nargs="+", default=[1_000_000, 10_000_000], help="of a data set"
+    )
+    parser.add_argument("--max-tokens", type=_parse_count, default=4000, help="per batch (default: %(default)s)")
+    parser.add_argument(
+        "--multiple", type=_parse_count, default=8, help="of sentences in a batch (default: %(default)s)"
+    )
 
 
 def _add_report_arguments(parser: argparse.ArgumentParser) -> None:

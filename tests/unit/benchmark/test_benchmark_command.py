@@ -249,18 +249,26 @@ def test_report_names_a_missing_file_and_a_missing_folder(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--rounds", "0"], "--rounds: must be at least 1, but got 0"),
-        (["--device", "cuda"], "--device must be one that PyTorch can use, but got cuda and there is no GPU; use cpu."),
-        (["--device", "tpux"], "--device must be cpu, cuda or cuda:N, but got tpux."),
-        (["--json", "/no/such/folder/a.json"], "--json must be in a folder that exists, but got"),
-        (["--kernels", "3+x"], "--kernels"),
+        (["conv", "--rounds", "0"], "--rounds: must be at least 1, but got 0"),
+        (
+            ["conv", "--device", "cuda"],
+            "--device must be one that PyTorch can use, but got cuda and there is no GPU; use cpu.",
+        ),
+        (["conv", "--device", "tpux"], "--device must be cpu, cuda or cuda:N, but got tpux."),
+        (["conv", "--json", "/no/such/folder/a.json"], "--json must be in a folder that exists, but got"),
+        (["conv", "--kernels", "3+x"], "--kernels"),
+        (["conv", "--kernels", "3+0"], "--kernels: must be at least 1, but got 0"),
+        (["conv", "--backend", "triton"], "--backend must run on --device cpu, but got triton; use auto."),
+        (["sentence", "--heads", "7"], "--embed-dim must be a multiple of --heads, but got 300 and 7."),
+        (["generate", "--lengths", "9", "1024"], "--lengths must be below 1024, but got 1024."),
+        (["batches", "--multiple", "0"], "--multiple: must be at least 1, but got 0"),
     ],
 )
 def test_bad_flags_are_refused_before_anything_is_measured(words, sentence, capsys, monkeypatch):
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert cli.main(["benchmark", "conv", *words]) == 2
+    assert cli.main(["benchmark", *words]) == 2
     captured = capsys.readouterr()
     assert sentence in captured.err
     assert captured.out == ""
