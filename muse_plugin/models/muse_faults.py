@@ -74,11 +74,30 @@ def check_config(
     if find_layer_type(cfg, "encoder") == MULTI_SCALE:
         warn_without_effect(cfg, config_class, ["encoder_ffn_embed_dim"], f"with --encoder-layer-type {MULTI_SCALE}")
     for side in ("encoder", "decoder"):
-        if find_layer_type(cfg, side) == PARALLEL:
+        if side == "decoder" or find_layer_type(cfg, side) == PARALLEL:  # fairseq's decoder layer has no bias
             warn_of_idle_bias_flags(cfg, config_class, side)
-            if not has_kernels(read_stages(cfg, side)):
-                idle = [f"{side}_{name}" for name in ("kernel_sizes", "conv_type", "conv_heads", "conv_projection")]
-                warn_without_effect(cfg, config_class, idle, f"without a convolution in --{side}-branches")
+        if find_layer_type(cfg, side) == PARALLEL:
+            warn_of_idle_branch_flags(cfg, config_class, side, read_stages(cfg, side))
+
+
+# Flags of a side that only some of its branches read: the branches by their sort, and the flags.
+_READ_BY_BRANCHES = {
+    "a convolution": (("conv", "long_short_range"), ("kernel_sizes", "conv_type", "conv_heads")),
+    "conv": (("conv",), ("conv_projection",)),
+    "ffn": (("ffn",), ("ffn_embed_dim", "ffn_projection")),
+}
+
+
+def warn_of_idle_branch_flags(cfg: Any, config_class: Any, side: str, stages: list[list[str]]) -> None:
+    """Warns of flags of one side that were given although none of its branches reads them."""
+    branches = {name for stage in stages for name in stage}
+    for sort, (readers, names) in _READ_BY_BRANCHES.items():
+        if branches.isdisjoint(readers):
+            idle = [name for name in (f"{side}_{name}" for name in names) if hasattr(cfg, name)]
+            warn_without_effect(cfg, config_class, idle, f"without {sort} in --{side}-branches")
+    kind = str(getattr(cfg, f"{side}_conv_type", "dynamic"))
+    if "conv" in branches and kind not in CONV_TYPES[:2]:
+        warn_without_effect(cfg, config_class, [f"{side}_conv_heads"], f"with --{side}-conv-type {kind}")
 
 
 def _side_faults(cfg: Any, side: str) -> list[str]:

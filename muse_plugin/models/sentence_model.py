@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from muse_plugin.contracts.flag import find_wrong_values, naming
 from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, warn_of_idle_bias_flags
-from muse_plugin.models.muse_config import flat_flags
+from muse_plugin.models.muse_config import flat_flags, read_stages
+from muse_plugin.models.muse_faults import warn_of_idle_branch_flags
 from muse_plugin.models.sentence_config import warn_of_idle_flags
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
@@ -170,6 +171,9 @@ class SentenceModel(BaseFairseqModel):
             warn_of_idle_flags(flat, cls.config_class, tags, task.pairs)
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
                 warn_of_idle_bias_flags(flat, cls.config_class, "encoder")
+            if hasattr(flat, "encoder_branches"):
+                stages = read_stages(flat, "encoder", "sentence")
+                warn_of_idle_branch_flags(flat, cls.config_class, "encoder", stages)
         return cls(flat, build_embedder(flat, task), cls.build_encoder(flat), task.outputs, tags, task.pairs)
 
     def embed(

@@ -353,6 +353,16 @@ def test_flags_of_a_convolution_that_is_not_there_are_named(side, caplog):
         f"--{side}-kernel-sizes has no effect without a convolution in --{side}-branches, but got 7; drop it.",
         f"--{side}-conv-type has no effect without a convolution in --{side}-branches, but got depthwise; drop it.",
     ]
+    caplog.clear()
+    build(**{f"{side}_branches": branches.replace("ffn", "conv"), f"{side}_ffn_embed_dim": 24, f"{side}_conv_heads": 2})
+    assert caplog.messages == [
+        f"--{side}-ffn-embed-dim has no effect without ffn in --{side}-branches, but got 24; drop it."
+    ]
+    caplog.clear()
+    build(**{f"{side}_conv_type": "depthwise", f"{side}_conv_heads": 2})
+    assert caplog.messages == [
+        f"--{side}-conv-heads has no effect with --{side}-conv-type depthwise, but got 2; drop it."
+    ]
 
 
 @pytest.mark.parametrize(

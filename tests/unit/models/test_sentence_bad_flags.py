@@ -231,11 +231,16 @@ def test_a_missing_package_is_named_with_its_flag(monkeypatch):
                 "--encoder-distance-slopes has no effect with --encoder-attention-bias multi-scale, but got learned",
             ],
         ),
+        (
+            "sentence_transformer",
+            {"encoder_kernel_sizes": "7"},
+            ["--encoder-kernel-sizes has no effect without a convolution in --encoder-branches, but got 7"],
+        ),
         ("sentence_transformer", {"encoder_attention_bias": "multi-scale", "encoder_attention_scales": "1,3"}, []),
         ("sentence_transformer", {"encoder_attention_bias": "distance", "encoder_attention_bias_layers": "0"}, []),
     ],
 )
-def test_flags_of_a_bias_that_is_not_chosen_are_named(model, flags, words, caplog):
+def test_flags_of_what_is_not_chosen_are_named(model, flags, words, caplog):
     build(model, **flags)
     assert caplog.messages == [f"{sentence}; drop it." for sentence in words]
 
