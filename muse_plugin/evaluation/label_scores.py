@@ -42,11 +42,14 @@ def score_labels(predicted: Sequence[str], gold: Sequence[str], positive: Option
     if positive is not None:
         i = labels.index(positive)
         scores.update(f1=100 * f1[i], precision=100 * precision[i], recall=100 * recall[i])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a single label, although ``labels`` says so
+        confusion = metrics.confusion_matrix(gold, predicted, labels=labels).tolist()
     return {
         "scores": scores,
         "labels": labels,
         "per_class": {label: _describe(*row) for label, *row in zip(labels, precision, recall, f1, count, strict=True)},
-        "confusion": metrics.confusion_matrix(gold, predicted, labels=labels).tolist(),
+        "confusion": confusion,
     }
 
 

@@ -94,11 +94,13 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     described = functools.partial(_describe, args, predictor)
-    with resume(args.input, args.output, BUFFER_SIZE, described, args.restart) as run:
-        for lines in run:
-            answers = predictor.answer([line.text for line in lines], first_line=lines[0].number)
-            run.write([_write(predictor, answer, args.format) for answer in answers])
-    predictor.report_long_texts()
+    try:
+        with resume(args.input, args.output, BUFFER_SIZE, described, args.restart) as run:
+            for lines in run:
+                answers = predictor.answer([line.text for line in lines], first_line=lines[0].number)
+                run.write([_write(predictor, answer, args.format) for answer in answers])
+    finally:  # of what this run read: one that continues does not know of it
+        predictor.report_long_texts()
     predictor.report_unknown_words()
     return 0
 
@@ -243,8 +245,10 @@ class Predictor:
             model.cuda()
         model.make_generation_fast_()  # type: ignore[operator]
         longest = getattr(model, "longest_text", None)
-        if longest is not None and self.max_words is not None and self.max_words > longest:
-            raise ValueError(f"--max-words must be at most {longest} for this model, but got {self.max_words}.")
+        if longest is not None:
+            if max_words is not None and max_words > longest:
+                raise ValueError(f"--max-words must be at most {longest} for this model, but got {max_words}.")
+            self.max_words = min(self.max_words or longest, longest)
         self.long_texts = long_texts or str(task.cfg.long_texts)
         self.words = self.unknown_words = self.truncated = 0
 

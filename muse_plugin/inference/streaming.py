@@ -49,7 +49,9 @@ def check_stream_arguments(args: argparse.Namespace) -> None:
         ValueError: if both are one file, or ``--restart`` is given but nothing would have been kept.
     """
     check_streams(args.input, args.output)
-    check_apart(args.output, args.input)
+    if args.output is not None:
+        for ending in ("", ".partial", ".partial.json", ".partial.lock"):  # see ``resumable_output.py``
+            check_apart(args.output.with_name(f"{args.output.name}{ending}"), args.input)
     if args.restart and (args.input is None or args.output is None):
         missing = "--input" if args.input is None else "--output"
         raise ValueError(f"--restart needs --input FILE and --output FILE, but {missing} is not given; leave it out.")

@@ -33,6 +33,7 @@ from muse_plugin.text.dictionary_fit import check_dictionaries
 from muse_plugin.text.text_pipeline import TextPipeline
 from muse_plugin.text.text_settings import FILE_NAME
 from muse_plugin_command.flag_checks import check_positive
+from muse_plugin_command.flags.shared import MAX_LENGTH_EXTRA, MAX_LENGTH_FACTOR
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +44,6 @@ BUFFER_SIZE = 1000  # lines read before the first is translated, unless the inpu
 CHARACTERS_PER_TOKEN = 20
 
 _LARGE = ("model", "last_optimizer_state")  # what a translator need not keep of a checkpoint
-
-# Longest output in tokens: this times the source length plus this many.
-MAX_LENGTH_FACTOR = 1.5
-MAX_LENGTH_EXTRA = 30
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from fairseq.models.transformer import TransformerModelBase
 from omegaconf import open_dict
 
 from muse_plugin_command.flag_suggestions import find_near
-from muse_plugin_command.flags.shared import CHECKPOINT_NAMES
+from muse_plugin_command.flags.shared import CHECKPOINT_NAMES, MAX_LENGTH_EXTRA, MAX_LENGTH_FACTOR
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,9 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
         return answers
 
     def generate(self, tokenized_sentences: Any, beam: int = 5, verbose: bool = False, **kwargs: Any) -> Any:
-        """As fairseq's, which ignores a misspelt setting.
+        """As fairseq's, which ignores a misspelt setting and ends translations at 200 tokens.
+
+        Without ``max_len_a`` and ``max_len_b``, they are as long as those of ``muse-plugin translate`` may be.
 
         Raises:
             TypeError: if there is no setting of that name.
@@ -70,6 +72,9 @@ class TextHub(hub_utils.GeneratorHubInterface):  # type: ignore[misc]
             raise TypeError(f"the search has no setting called {name!r}; {advice}")
         if beam < 1:
             raise ValueError(f"beam must be at least 1, but is {beam}; 5 is usual.")
+        own = self.cfg.generation
+        if not {"max_len_a", "max_len_b"} & kwargs.keys() and (own.max_len_a, own.max_len_b) == (0, 200):
+            kwargs.update(max_len_a=MAX_LENGTH_FACTOR, max_len_b=MAX_LENGTH_EXTRA)
         if kwargs.get("print_alignment") is True:
             kwargs["print_alignment"] = "hard"  # as the flag without a value
         if kwargs.get("print_alignment"):

@@ -116,6 +116,13 @@ class TransformerStates(nn.Module):
 class SentenceTransformerModel(SentenceModel):
     """The Transformer encoder (arXiv:1706.03762) for sentences: positions, attention, feed-forward."""
 
+    @property
+    def longest_text(self) -> Optional[int]:
+        """The most words of a text; None if there is no limit."""
+        if not isinstance(self.encoder.positions, nn.Embedding):
+            return None
+        return _LONGEST_LEARNED - (self.cls is not None)
+
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""

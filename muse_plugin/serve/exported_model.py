@@ -4,13 +4,13 @@ The search is that of this package's own ``runner/run.py``; the program in the f
 """
 
 import argparse
-import functools
 import math
 import os
 from typing import Any
 
 from muse_plugin.runner.run import EOS, SPECIAL_SYMBOLS, UNK, WAY_OUT, Translator
 from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS, split_sentence
+from muse_plugin.serve.sentences import refuse_long
 from muse_plugin.serve.served_model import ServedModel
 
 _NOTE = (
@@ -49,9 +49,12 @@ def load_exported_model(args: argparse.Namespace) -> ServedModel:
             f"{' '.join(str(error).split())[:200]}; {WAY_OUT}."
         ) from error
     search = {"beam": args.beam, "lenpen": args.lenpen}
-    translate = functools.partial(
-        translator.translate, **search, batch_size=args.batch_size, max_tokens=args.max_tokens
-    )
+    batches = {"batch_size": args.batch_size, "max_tokens": args.max_tokens}
+
+    def translate(sentences: list[str]) -> list[str]:
+        refuse_long(sentences, translator.longest_source - 1, translator.source.split)
+        return translator.translate(sentences, **search, **batches)
+
     source_lang, target_lang = (text.settings["lang"] for text in (translator.source, translator.target))
     return ServedModel(source_lang, target_lang, translate, lambda nbest: ExportedInspector(translator, search, nbest))
 

@@ -1,11 +1,38 @@
 """Divides a text into sentences and what is between them, which is kept as it is."""
 
 import re
+from collections.abc import Callable, Sequence
+
+from muse_plugin.files.lines import clean_line
+from muse_plugin.runner.run import CHARACTERS_PER_TOKEN
 
 _BREAKS = re.compile(r"((?<!\s)\s*\n\s*)")
 _ENDS = re.compile(r"(?<=[.!?…。！？])(?P<closing>[\"'”’»)\]]*)(?P<space>\s+)(?=\S)")
 # A full stop after a single letter or a number ends no sentence: "z. B. Wasser", "am 3. Mai".
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:\w|\d+)\.$")
+
+
+class LongSentenceError(ValueError):
+    """A sentence is longer than the model reads."""
+
+
+def refuse_long(sentences: Sequence[str], most: int, split: Callable[[str], Sequence[str]]) -> None:
+    """Refuses what a translator would cut, with a warning that no client sees.
+
+    Args:
+        sentences: raw.
+        most: tokens of a sentence that the model reads.
+        split: the text pipeline of the source language.
+
+    Raises:
+        LongSentenceError: if a sentence is longer.
+    """
+    for sentence in map(clean_line, sentences):
+        # Before it is tokenised, which takes quadratic time where there are no words; a character is 8 tokens at most.
+        if len(sentence) > most * CHARACTERS_PER_TOKEN or (8 * len(sentence) > most and len(split(sentence)) > most):
+            raise LongSentenceError(
+                f"a sentence must have at most {most:,} tokens, but {sentence[:40]!r}... has more; send it in parts."
+            )
 
 
 def divide_text(text: str, within_lines: bool = True) -> list[str]:

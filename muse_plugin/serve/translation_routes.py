@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from muse_plugin.serve.batcher import Batcher, QueueFullError
 from muse_plugin.serve.bodies import GONE, RequestError, read_fields
-from muse_plugin.serve.sentences import divide_text
+from muse_plugin.serve.sentences import LongSentenceError, divide_text
 
 logger = logging.getLogger(__name__)
 
@@ -213,6 +213,8 @@ class _failures:  # noqa: N801
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is None or isinstance(error, asyncio.TimeoutError) or not isinstance(error, Exception):
             return
+        if isinstance(error, LongSentenceError):
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
         logger.error("the model failed on a sentence", exc_info=error)
         raise RequestError(
             HTTPStatus.INTERNAL_SERVER_ERROR,

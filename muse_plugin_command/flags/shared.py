@@ -8,6 +8,7 @@ CHECKPOINT_NAMES = ("checkpoint_avg.pt", "checkpoint_best.pt", "checkpoint_last.
 OUTPUT_FORMATS = ("tsv", "jsonl")
 LONG_TEXTS = ("truncate", "refuse")
 MAX_TOKENS, BATCH_SIZE = 4000, 64  # of a batch of translations
+MAX_LENGTH_FACTOR, MAX_LENGTH_EXTRA = 1.5, 30  # the longest translation, in tokens: times those of the source, plus
 
 
 def add_path_argument(parser: argparse.ArgumentParser) -> None:

@@ -21,6 +21,11 @@ def write(path, kind, predicted, gold, lengths=None):
     return path
 
 
+def test_one_label_is_no_reason_to_warn(recwarn):
+    assert score_labels(["a", "a"], ["a", "a"])["confusion"] == [[2]]
+    assert recwarn.list == []
+
+
 def write_answers(folder, answers):
     """Predictions and groups out of (group, probability of yes, right label) of each answer."""
     rows = [

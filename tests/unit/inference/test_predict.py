@@ -94,6 +94,43 @@ def test_long_and_invalid_lines_are_answered_with_a_warning(classifier, capsys, 
     assert lines[0] == lines[2]
 
 
+@pytest.mark.parametrize("kind", ["tags", "classes"])
+def test_learned_positions_end_where_their_table_does(kind, classifier, tagger, tmp_path, capsys, caplog, monkeypatch):
+    monkeypatch.setattr("muse_plugin.models.sentence_transformer._LONGEST_LEARNED", 4)
+    task = "muse_sequence_tagging" if kind == "tags" else "muse_sentence_classification"
+    shutil.copytree((tagger if kind == "tags" else classifier)[0] / "data", tmp_path / "data")
+    flags = "--encoder-positions", "learned", "--encoder-attention-heads", "2", "--encoder-layers", "1"
+    save_model(tmp_path, task, "sentence_transformer", *flags, *(() if kind == "tags" else ("--max-words", "9")))
+    lines, _ = predict(capsys, tmp_path, "good film\n" + "good " * 9 + "\nbad\n")
+    read = 4 if kind == "tags" else 3  # and the classification token
+    assert f"1 texts were longer than {read} words; only those were read." in caplog.messages
+    assert [len(line.split()) for line in lines] == ([2, 4, 1] if kind == "tags" else [3, 3, 3])
+    _, error = predict(capsys, tmp_path, "good\n", "--max-words", str(read + 1))
+    assert f"--max-words must be at most {read} for this model, but got {read + 1}." in error
+
+
+def test_long_lines_are_counted_by_each_of_two_runs(classifier, tmp_path, capsys, caplog, monkeypatch):
+    folder, _, _ = classifier
+    (tmp_path / "in.txt").write_text("good film\ngood good film\nbad\nbad bad film\nbad bad bad\nbad\n")
+    monkeypatch.setattr(predict_module, "BUFFER_SIZE", 2)
+    answer = Predictor.answer
+
+    def stop_at_second(self, lines, first_line):
+        if first_line == 3:
+            raise KeyboardInterrupt
+        return answer(self, lines, first_line)
+
+    files = "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "out.txt"), "--max-words", "2"
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "answer", stop_at_second)
+        with pytest.raises(KeyboardInterrupt):
+            cli.main(["predict", "--path", str(folder), "--cpu", *files])
+    assert "1 texts were longer than 2 words; only those were read." in caplog.messages
+    caplog.clear()
+    assert cli.main(["predict", "--path", str(folder), "--cpu", *files]) == 0
+    assert "2 texts were longer than 2 words; only those were read." in caplog.messages
+
+
 def test_long_lines_are_refused_on_request(classifier, capsys):
     folder, _, _ = classifier
     _, error = predict(capsys, folder, "good\n" + "good " * 9, "--long-texts", "refuse")

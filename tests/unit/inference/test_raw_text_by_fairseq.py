@@ -29,9 +29,22 @@ def expected(folder):
 
 def test_the_hub_translates_raw_text_with_the_folder_alone(folder, expected):
     model = MuseModel.from_pretrained(folder)
-    limits = {"max_len_a": 1.5, "max_len_b": 30}
-    assert model.translate(GERMAN[:3], beam=3, **limits) == expected
-    assert model.translate(GERMAN[1], beam=3, **limits) == expected[1]
+    assert model.translate(GERMAN[:3], beam=3) == expected
+    assert model.translate(GERMAN[1], beam=3, max_len_a=1.5, max_len_b=30) == expected[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "limits"),
+    [({}, {}, (1.5, 30)), ({}, {"max_len_b": 9}, (0, 9)), ({"max_len_b": 50}, {}, (0, 50))],
+)
+def test_the_hub_ends_translations_where_the_commands_do(folder, monkeypatch, settings, given, limits):
+    model, seen = MuseModel.from_pretrained(folder, **settings), []
+    build = model.task.build_generator
+    monkeypatch.setattr(
+        model.task, "build_generator", lambda models, args, **rest: seen.append(args) or build(models, args)
+    )
+    model.translate("Zug", **given)
+    assert [(args.max_len_a, args.max_len_b) for args in seen] == [limits]
 
 
 @pytest.mark.parametrize("data", ["absolute", "relative"])

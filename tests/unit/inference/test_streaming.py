@@ -147,3 +147,11 @@ def test_restart_without_files_is_refused(tmp_path, monkeypatch, words, missing)
     streaming.check_stream_arguments(parse_flags("translate", "--path", "model", *words))
     with pytest.raises(ValueError, match=f"--restart needs --input FILE and --output FILE, but {missing} is not given"):
         streaming.check_stream_arguments(parse_flags("translate", "--path", "model", *words, "--restart"))
+
+
+@pytest.mark.parametrize("ending", ["", ".partial", ".partial.json", ".partial.lock"])
+def test_the_input_is_none_of_the_files_that_the_output_goes_through(tmp_path, ending):
+    (tmp_path / f"out{ending}").write_text("all there is\n")
+    words = ["--input", str(tmp_path / f"out{ending}"), "--output", str(tmp_path / "out"), "--restart"]
+    with pytest.raises(ValueError, match=rf"--output must not replace what is read, but .*out{ending} is read too"):
+        streaming.check_stream_arguments(parse_flags("translate", "--path", "model", *words))

@@ -19,6 +19,7 @@ from support.view_models import make_model_folder
 from muse_plugin.runner import run as runner
 from muse_plugin.serve.exported_model import load_exported_model
 from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS
+from muse_plugin.serve.sentences import LongSentenceError
 from muse_plugin_command import cli
 from muse_plugin_command.flags.serve import is_exported
 
@@ -94,6 +95,19 @@ def test_the_page_gets_what_a_checkpoint_gives_but_for_attention_and_scores_of_t
     with pytest.raises(ValueError, match=r"^a sentence must have at most 19 tokens here, but got "):
         ours.inspect("Zug " * 25)
     assert ours.describe()["max_tokens"] == 19 < MAX_SOURCE_TOKENS
+
+
+def test_a_sentence_that_would_be_cut_is_refused_as_by_a_checkpoint(exported, checkpoint_folder):
+    from muse_plugin.serve.checkpoint_model import load_checkpoint_model
+
+    served = load_checkpoint_model(parse_flags("serve", "--path", str(checkpoint_folder), "--cpu")), load(exported)
+    sentence = r"^a sentence must have at most 19 tokens, but 'Zug Zug Zug .*'\.\.\. has more; send it in parts\.$"
+    for model in served:
+        pieces = 19 // len(runner.Translator(exported, threads=1).source.split("Zug"))
+        model.translate(["Zug " * pieces])
+        for text in ("Zug " * (pieces + 1), "Zug " * 1000):
+            with pytest.raises(LongSentenceError, match=sentence):
+                model.translate(["Zug", text])
 
 
 def test_limits_and_batches_are_those_of_every_model(exported):

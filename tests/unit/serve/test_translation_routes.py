@@ -12,6 +12,8 @@ from urllib.parse import urlencode
 import pytest
 from support.http import LIMITS, TIMEOUT, Running, ask, post, wait_until
 
+from muse_plugin.serve.sentences import refuse_long
+
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -260,6 +262,19 @@ def test_what_a_client_that_went_away_wanted_is_not_translated(blocked):
     may_go.set()
     assert translate(server, q="c", target="en")[0] == 200
     assert seen == ["a", "c"]
+
+
+def test_a_sentence_longer_than_the_model_reads_spoils_no_other(caplog):
+    def work(sentences):
+        refuse_long(sentences, 3, str.split)
+        return sentences
+
+    with Running(work) as server, ThreadPoolExecutor(2) as pool:
+        texts = "a b c d", "a b c"
+        long, short = pool.map(lambda text: translate(server, q=text, source="de", target="en"), texts)
+    expected = "a sentence must have at most 3 tokens, but 'a b c d'... has more; send it in parts."
+    assert (long, short) == ((413, {"error": expected}), (200, {"translatedText": "a b c"}))
+    assert caplog.messages == []
 
 
 def test_a_defect_of_the_model_is_one_sentence(caplog):
