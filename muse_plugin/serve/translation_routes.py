@@ -76,7 +76,8 @@ class TranslationRoutes:
         fields = await self._read(request)
         self._check_key(str(fields.get("api_key", "")))
         texts = _list_texts(fields, "q")
-        self._check_language("source", fields.get("source", "auto"), self.source_lang, "auto")
+        source = fields.get("source") or "auto"  # null, too
+        self._check_language("source", source, self.source_lang, "auto")
         self._check_language("target", fields.get("target"), self.target_lang)
         if fields.get("format", "text") != "text":
             raise RequestError(
@@ -90,7 +91,7 @@ class TranslationRoutes:
             return Response(status_code=GONE)
         is_list = isinstance(fields["q"], list)
         answer: dict[str, Any] = {"translatedText": translations if is_list else translations[0]}
-        if fields.get("source", "auto") == "auto":
+        if source == "auto":
             found = {"language": self.source_lang, "confidence": 100}  # there is no other
             answer["detectedLanguage"] = [found] * len(texts) if is_list else found
         return JSONResponse(answer)
@@ -100,7 +101,7 @@ class TranslationRoutes:
         header = request.headers.get("Authorization", "").removeprefix("DeepL-Auth-Key ")
         self._check_key(header or str(fields.get("auth_key", "")))
         texts = _list_texts(fields, "text")
-        self._check_language("source_lang", fields.get("source_lang", self.source_lang), self.source_lang)
+        self._check_language("source_lang", fields.get("source_lang") or self.source_lang, self.source_lang)
         self._check_language("target_lang", fields.get("target_lang"), self.target_lang)
         if fields.get("tag_handling"):
             raise RequestError(HTTPStatus.BAD_REQUEST, "'tag_handling' must not be given; send plain text.")

@@ -239,7 +239,7 @@ def load_texts(path: Path, names: tuple[str, ...]) -> tuple[dict[str, StoredText
     if {*content["texts"]} != {*names}:
         raise ValueError(
             f"{path} must have the settings of {' and '.join(names)}, but has those of {' and '.join(texts)}; name the "
-            "folder of the model's own data."
+            f"folder of the model's own data, or use muse-plugin {'predict' if is_of_sentences else 'translate'}."
         )
     stored = {
         name: StoredText(

@@ -38,6 +38,10 @@ def test_libretranslates_answers(server):
         {"translatedText": ["<a>", "<b>"], "detectedLanguage": [found, found]},
     )
     assert translate(server, q="a", target="en") == (200, {"translatedText": "<a>", "detectedLanguage": found})
+    assert translate(server, q="a", source=None, target="en") == (
+        200,
+        {"translatedText": "<a>", "detectedLanguage": found},
+    )
     status, _, content = ask(server, "GET", "/languages")
     assert (status, json.loads(content)) == (
         200,
