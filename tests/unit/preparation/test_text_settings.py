@@ -220,7 +220,7 @@ def test_settings_that_are_no_json_object_are_refused(tmp_path, name, content, m
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_settings_of_a_translation_model_are_not_those_of_sentences(version):
-    sentence = r"must have the settings of text, but has those of source and target; name the .*muse-plugin translate\.$"
+    sentence = r"must have the settings of text, but has those of source and target; .*muse-plugin translate\.$"
     with pytest.raises(ValueError, match=sentence):
         load_text_settings(FIXTURES / f"text_pipeline_version_{version}")
 
