@@ -13,8 +13,6 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
-averaged=${AVERAGED:-10}
-keep_evaluation "$run" "averaged=$averaged"
 average_run update "$teacher_data" "$data/bin" "$source" "$target"
 
 systems=("teacher=$teacher_run/model")

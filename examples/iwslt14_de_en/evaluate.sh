@@ -11,9 +11,7 @@ set -euo pipefail
 
 begin_evaluation
 if [[ "$bidirectional" == pretrain ]]; then bin=$data/bin-joined; fi # the same dictionary, with a test set
-averaged=${AVERAGED:-10}
-keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-average_run epoch "$data" "$bin" de en
+average_run epoch "$data" "$bin" de en "flags=$*"
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --lenpen 1 --batch-size 128 "$@"
 

@@ -10,9 +10,7 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 begin_evaluation
-averaged=${AVERAGED:-10}
-keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-average_run epoch "$data" "$bin" en vi
+average_run epoch "$data" "$bin" en vi "flags=$*"
 step "$run" generate "translate tst2013" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang vi --beam 5 --lenpen 1 --batch-size 128 "$@"
 

@@ -13,8 +13,7 @@ set -euo pipefail
 begin_evaluation
 # The short training of PROFILE=cpu has only ten epochs, of which the first ones are no use.
 averaged=${AVERAGED:-$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo 3; else echo 10; fi)}
-keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-average_run epoch "$data" "$data/bin" en "$target"
+average_run epoch "$data" "$data/bin" en "$target" "flags=$*"
 
 find_score() { # find_score TEST: Transformer-tiny as published, tokenised BLEU, and one less, three more
   case "$target-$1" in

@@ -135,6 +135,7 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   joint=${JOINT:-1}
   # shellcheck disable=SC2034 # for train.sh
   keep=${KEEP:-10}
+  averaged=${AVERAGED:-10} # for evaluate.sh
   # shellcheck disable=SC2034 # for train.sh
   share_flags=()
   # shellcheck disable=SC2034
@@ -356,9 +357,12 @@ begin_evaluation() { # for evaluate.sh: the training is finished
   find_devices
 }
 
-average_run() { # average_run epoch|update DATA BIN SOURCE TARGET: $run/checkpoint_avg.pt of the last $averaged checkpoints, and the model folder
+# average_run epoch|update DATA BIN SOURCE TARGET NAME=VALUE...: $run/checkpoint_avg.pt of the last $averaged checkpoints, and the model
+# folder; done again with another number of them, or for an evaluation with other settings NAME
+average_run() {
+  keep_evaluation "$run" "averaged=$averaged" "${@:6}"
   step "$run" average "average the last $averaged checkpoints" average_checkpoints "$run" "$1" "$averaged"
-  step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "${@:2}"
+  step "$run" model "write the model folder" save_model "$run" "$run/checkpoint_avg.pt" "${@:2:4}"
 }
 
 average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last COUNT of DIR/checkpoints -> DIR/checkpoint_avg.pt

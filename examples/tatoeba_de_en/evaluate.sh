@@ -11,10 +11,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 begin_evaluation
-averaged=${AVERAGED:-10}
-keep_evaluation "$run" "averaged=$averaged" "flags=$*"
 kind=$(if grep -q '^profile=cpu$' "$run/settings.txt"; then echo update; else echo epoch; fi)
-average_run "$kind" "$data" "$bin" de en
+average_run "$kind" "$data" "$bin" de en "flags=$*"
 step "$run" generate "translate the test set" generate "$run" test "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang de --target-lang en --beam 5 --batch-size 128 "$@"
 score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang en

@@ -14,9 +14,7 @@ set -euo pipefail
 
 begin_evaluation
 subset=${SUBSET:-test}
-averaged=${AVERAGED:-10}
-keep_evaluation "$run" "averaged=$averaged" "flags=$*"
-average_run update "$data" "$bin" en de
+average_run update "$data" "$bin" en de "flags=$*"
 step "$run" "generate-$subset" "translate the subset $subset" generate "$run" "$subset" "$bin" --path "$run/checkpoint_avg.pt" \
   --task translation --source-lang en --target-lang de --beam 4 --lenpen 0.6 --batch-size 128 "$@"
 
