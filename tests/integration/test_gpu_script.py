@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.helpers import REPOSITORY, load_program, recipe_environment
+from support.helpers import REPOSITORY, assert_refused, load_program, recipe_environment
 
 from muse_plugin.benchmark.gpu_steps import DONE, Step, format_steps, read_step, read_steps, write_list, write_step
 
@@ -44,8 +44,7 @@ def test_without_a_gpu_there_is_one_sentence(tmp_path):
     assert run.stderr.splitlines()[-1].startswith("gpu: error: PyTorch sees no GPU; use --rehearse")
     assert list(tmp_path.iterdir()) == []
     run = run_script("--rehearse", RESULTS_DIR=str(tmp_path), MINUTES="-1")
-    assert run.returncode == 2
-    assert "MINUTES must be a number above 0, but got -1." in run.stderr
+    assert_refused(run, "MINUTES must be a number above 0, but got -1.")
 
 
 def make_runner(folder, minutes=1.0):

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.helpers import REPOSITORY, load_program, recipe_environment
+from support.helpers import REPOSITORY, assert_refused, load_program, recipe_environment
 
 QUICKSTART = REPOSITORY / "examples" / "quickstart"
 COLLECTION = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
@@ -160,9 +160,7 @@ def test_second_run_does_nothing_twice(trial):
 
 def test_run_refuses_a_folder_with_other_settings(trial):
     finished = run_script(trial[0], SEED="2")
-    assert finished.returncode == 2
-    assert "was made with other settings" in finished.stderr
-    assert "delete that folder or choose another one by RUN_DIR=" in finished.stderr
+    assert_refused(finished, "was made with other settings", "delete that folder or choose another one by RUN_DIR=")
 
 
 def test_a_copied_model_folder_translates_odd_lines_from_anywhere(trial, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from sacremoses import MosesDetokenizer, MosesTokenizer
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, assert_refused, recipe_environment
 from support.recipes import EXAMPLES, run_trial, run_trials
 
 from muse_plugin.inference.streaming import Line
@@ -284,8 +284,7 @@ def test_the_authors_archive_of_wmt14_is_used_as_it_is(tmp_path, raw_dir):
 def test_another_archive_than_the_authors_is_refused(tmp_path, raw_dir):
     make_wmt_en_de_published(raw_dir)
     done = run_trial("wmt14_en_de", "prepare", raw_dir, tmp_path / "work", TRIAL="0")
-    assert done.returncode == 2
-    assert "wmt16_en_de.tar.gz has the SHA-256" in done.stderr
+    assert_refused(done, "wmt16_en_de.tar.gz has the SHA-256")
 
 
 def test_published_iwslt14_text_is_segmented_into_the_published_bytes(tmp_path):
@@ -350,9 +349,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
     work_dir = tmp_path / "work"
     assert run_trial("iwslt15_en_vi", "prepare", raw_dir, work_dir).returncode == 0
     done = run_trial("iwslt15_en_vi", "prepare", raw_dir, work_dir, MERGES="77")
-    assert done.returncode == 2
-    assert "was made with other settings (<) than those of now (>)" in done.stderr
-    assert "> merges=77" in done.stderr
+    assert_refused(done, "was made with other settings (<) than those of now (>)", "> merges=77")
 
 
 @pytest.mark.parametrize(
@@ -380,9 +377,7 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path, raw_dir):
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, raw_dir, script, settings, sentence):
-    done = run_trial("multi30k", script, raw_dir, tmp_path / "work", **settings)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert_refused(run_trial("multi30k", script, raw_dir, tmp_path / "work", **settings), sentence)
 
 
 @pytest.mark.parametrize(

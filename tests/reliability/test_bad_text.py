@@ -8,8 +8,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.fairseq_commands import save_untrained
 from support.lines import answer_lines
+from support.sentence_checkpoints import make_pair_model, prepare_text, save_model
 from support.translation_models import GERMAN
 
 from muse_plugin.files.lines import clean_line, iterate_stream
@@ -78,46 +78,25 @@ def translator(checkpoint_folder):
     return Translator.load(checkpoint_folder, cpu=True, beam=2)
 
 
-def make_sentence_model(folder, text, preparation, task, *flags):
-    (folder / "train.txt").write_text(text)
-    files = [word for split in ("--train", "--valid") for word in (split, str(folder / "train.txt"))]
-    assert cli.main(["prepare-text", *files, "--output", str(folder / "data"), *preparation]) == 0
-    words = [folder / "data", "--task", task, "--criterion", task, "--arch", "sentence_average", "--cpu", *flags]
-    words += ["--optimizer", "adam", "--encoder-embed-dim", "8", "--word-embed-dim", "8"]
-    save_untrained(folder / "checkpoint_best.pt", *words)
+@pytest.fixture(scope="module")
+def labelling_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("labels")
+    prepare_text(folder, "pos\tWo ist Ann\nneg\tsees\n" * 3, "--format", "label-tab-text")
+    save_model(folder, "muse_sentence_classification", "sentence_average")
     return folder
 
 
 @pytest.fixture(scope="module")
-def labelling_folder(tmp_path_factory):
-    lines = "pos\tWo ist Ann\nneg\tsees\n" * 3
-    return make_sentence_model(
-        tmp_path_factory.mktemp("labels"),
-        lines,
-        ["--format", "label-tab-text"],
-        "muse_sentence_classification",
-    )
-
-
-@pytest.fixture(scope="module")
 def tagging_folder(tmp_path_factory):
-    return make_sentence_model(
-        tmp_path_factory.mktemp("tags"),
-        "Ann\tN\nsees\tV\n\nWo\tN\n\n" * 2,
-        ["--format", "conll", "--characters"],
-        "muse_sequence_tagging",
-        *("--character-encoder", "cnn", "--crf"),
-    )
+    folder = tmp_path_factory.mktemp("tags")
+    prepare_text(folder, "Ann\tN\nsees\tV\n\nWo\tN\n\n" * 2, "--format", "conll", "--characters")
+    save_model(folder, "muse_sequence_tagging", "sentence_average", "--character-encoder", "cnn", "--crf")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def pair_folder(tmp_path_factory):
-    return make_sentence_model(
-        tmp_path_factory.mktemp("pairs"),
-        "a b\tc\tyes\nc\ta\tno\n" * 3,
-        ["--format", "tsv:text=1,pair=2,label=3"],
-        "muse_sentence_classification",
-    )
+    return make_pair_model(tmp_path_factory.mktemp("pairs"))
 
 
 def load_predictor(folder):

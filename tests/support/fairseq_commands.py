@@ -8,6 +8,7 @@ import logging
 import random
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ def run(tool: str, *arguments: object) -> str:
     return printed.getvalue()
 
 
+def parse_training(*words: object) -> Namespace:
+    """What ``fairseq-train WORDS`` reads from its command line."""
+    return options.parse_args_and_arch(options.get_training_parser(), [*map(str, words)])
+
+
 def save_untrained(
     path: Path, *words: object, seed: int = 1, change: Callable[[str, nn.Parameter], Any] | None = None, **entries: Any
 ) -> tuple[nn.Module, Any]:
@@ -67,8 +73,7 @@ def save_untrained(
     Returns:
         The model, in evaluation mode, and its task.
     """
-    args = options.parse_args_and_arch(options.get_training_parser(), [*map(str, words)])
-    cfg = convert_namespace_to_omegaconf(args)
+    cfg = convert_namespace_to_omegaconf(parse_training(*words))
     torch.manual_seed(seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)

@@ -126,6 +126,13 @@ def run_command(
     )
 
 
+def assert_refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:
+    """A finished process ended with exit code 2 and said all of the sentences on standard error."""
+    assert done.returncode == 2, done.stdout + done.stderr
+    for sentence in sentences:
+        assert sentence in done.stderr
+
+
 class Results(TorchDispatchMode):
     """Collects what operators return: pairs of operator and tensor in ``made``."""
 

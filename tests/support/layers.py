@@ -45,12 +45,29 @@ def make_inputs(length: int, width: int, dtype: torch.dtype = torch.float32) -> 
     }
 
 
+def fill_layer(layer: nn.Module, std: Optional[float] = None) -> None:
+    """Random biases and norms, since zeros and ones hide mistakes; with ``std``, random weights too."""
+    for name, parameter in layer.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter, std=0.5)
+        elif "norm" in name:
+            nn.init.uniform_(parameter, 0.5, 1.5)
+        elif std is not None:
+            nn.init.normal_(parameter, std=std)
+
+
 def pad_rows(rows: list[Tensor], filling: float, longer: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Rows (n, C) as a batch with ``filling`` behind them; their lengths, and the mask of the padding."""
     lengths = torch.tensor([len(row) for row in rows])
     batch = pad_sequence(rows, batch_first=True, padding_value=filling)
     batch = F.pad(batch, (0, 0, 0, longer), value=filling)
     return batch, lengths, torch.arange(batch.shape[1]) >= lengths[:, None]
+
+
+def pad_random_rows(lengths: tuple[int, ...], width: int, filling: float, longer: int) -> tuple[Tensor, Tensor, Tensor]:
+    """``pad_rows`` of rows of so many words: random numbers, but always the same ones."""
+    numbers = torch.randn(len(lengths), max(lengths), width, generator=torch.Generator().manual_seed(3)).double()
+    return pad_rows([row[:length] for row, length in zip(numbers, lengths, strict=True)], filling, longer)
 
 
 def scales_of(text: str) -> list[Scale]:

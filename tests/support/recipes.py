@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
+from types import ModuleType
 
+import pytest
 from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from support.helpers import REPOSITORY, recipe_environment, run_command
@@ -67,6 +70,20 @@ def run_written_down(
 def read_calls(folder: Path) -> list[list[str]]:
     """The arguments of each call that was written down."""
     return [text.split("\n") for text in (folder / "arguments").read_text(encoding="utf-8").split("\n\n")[:-1]]
+
+
+def mark_prepared(data: Path, settings: str = "trial=0\n") -> Path:
+    """Leaves what prepare.sh of a recipe of sentences leaves of its steps and settings; returns the folder."""
+    (data / "bin").mkdir(parents=True, exist_ok=True)
+    (data / ".text.done").touch()
+    (data / "settings.txt").write_text(settings, encoding="utf-8")
+    return data
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *words: object) -> int:
+    """Runs a program of a recipe in this process, with these arguments."""
+    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, words)])
+    return module.main()
 
 
 def read_settings(folder: Path, recipe: str, *arguments: str, **settings: str) -> Namespace:

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import torch
 from fairseq.data import Dictionary, indexed_dataset
-from fairseq.models import build_model
+from fairseq.models import MODEL_REGISTRY, build_model
+from support.fairseq_commands import parse_training
 from support.reference import make_dictionary
 from torch import nn
 
@@ -105,6 +106,13 @@ def make_task(
     attributes |= settings
     dictionary = attributes["source_dictionary"]
     return SimpleNamespace(**{"unknown_index": None if dictionary is None else dictionary.unk(), **attributes})
+
+
+def build_preset(name: str, task: object = None, **flags: object) -> nn.Module:
+    """A model of full size, as the command line makes it."""
+    args = parse_training("data", "--arch", name, "--max-tokens=1")
+    vars(args).update(flags)
+    return MODEL_REGISTRY[name].build_model(args, task or make_task())
 
 
 def build(model: str = "multi_scale_transformer", task: object = None, seed: int = 3, **flags: object) -> nn.Module:

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.models import build_model
+from support.fairseq_commands import parse_training
 from support.reference import make_dictionary
 
 import muse_plugin  # noqa: F401  (registers models and criterions)
@@ -42,8 +42,7 @@ def make_model(device):
     """Builds a model in training mode, without dropout unless asked for; the same numbers every time."""
 
     def build(arch="muse_tiny", *flags):
-        command = ["data", "--arch", arch, "--max-tokens=1", "--dropout=0", *FAMILIES[arch], *flags]
-        args = options.parse_args_and_arch(options.get_training_parser(), command)
+        args = parse_training("data", "--arch", arch, "--max-tokens=1", "--dropout=0", *FAMILIES[arch], *flags)
         torch.manual_seed(5)
         model = build_model(args, TASK)
         if arch == "lstm":  # it starts with weights so small that it predicts almost the same whatever it reads

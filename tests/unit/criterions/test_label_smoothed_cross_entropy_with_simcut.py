@@ -5,10 +5,10 @@ import math
 
 import pytest
 import torch
-from fairseq import options
 from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 from fairseq.models import FairseqDecoder, FairseqEncoder, FairseqEncoderDecoderModel
+from support.fairseq_commands import parse_training
 from support.helpers import assert_close
 from support.reference import make_dictionary
 from torch import nn
@@ -419,9 +419,7 @@ def test_distributed_training_sees_one_forward_with_all_parameters(make_model, m
 
 
 def test_flags_have_the_defaults_of_the_authors_recipe():
-    args = options.parse_args_and_arch(
-        options.get_training_parser(), ["data", "--arch=muse_tiny", "--max-tokens=1", "--criterion", NAME]
-    )
+    args = parse_training("data", "--arch=muse_tiny", "--max-tokens=1", "--criterion", NAME)
     assert (args.simcut_alpha, args.simcut_p) == (3.0, 0.05)
     assert (args.label_smoothing, args.report_accuracy, args.ignore_prefix_size) == (0.0, False, 0)
 

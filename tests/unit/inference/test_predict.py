@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from support.fairseq_commands import save_untrained
+from support.sentence_checkpoints import make_pair_model, prepare_text, save_model
 
 from muse_plugin.inference import predict as predict_module
 from muse_plugin.inference.predict import Answer, Predictor, load_sentence_model
@@ -14,39 +14,19 @@ from muse_plugin_command import cli
 TEXTS = ["good film", "bad film", "good good story", "bad story indeed", "good", "bad"] * 3
 
 
-def prepare(folder, lines, *flags):
-    (folder / "train.txt").write_text("\n".join(lines) + "\n")
-    file = str(folder / "train.txt")
-    data = ["--train", file, "--valid", file, "--test", file, "--output", str(folder / "data")]
-    assert cli.main(["prepare-text", *data, *flags]) == 0
-
-
-def save_model(folder, task, arch, *flags):
-    """A checkpoint as fairseq-train writes it, of a model that has not been trained."""
-    words = [folder / "data", "--task", task, "--criterion", task, "--arch", arch, "--cpu", *flags]
-    words += ["--optimizer", "adam", "--encoder-embed-dim", "8", "--word-embed-dim", "8"]
-    return save_untrained(folder / "checkpoint_best.pt", *words)
-
-
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classifier")
-    prepare(
-        folder, [f"{'pos' if 'good' in t else 'neg'}\t{t}" for t in TEXTS], "--format", "label-tab-text", "--lower-case"
-    )
+    text = "".join(f"{'pos' if 'good' in t else 'neg'}\t{t}\n" for t in TEXTS)
+    prepare_text(folder, text, "--format", "label-tab-text", "--lower-case")
     return folder, *save_model(folder, "muse_sentence_classification", "sentence_bigru", "--max-words", "6")
 
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tagger")
-    prepare(
-        folder,
-        ["Ann\tN", "sees\tV", "", "Bob\tN", "", "Ann\tN", "sings\tV", ""] * 2,
-        "--format",
-        "conll",
-        "--characters",
-    )
+    text = "Ann\tN\nsees\tV\n\nBob\tN\n\nAnn\tN\nsings\tV\n\n" * 2
+    prepare_text(folder, text, "--format", "conll", "--characters")
     flags = ["--character-encoder", "cnn", "--crf", "--max-words", "2"]
     return folder, *save_model(folder, "muse_sequence_tagging", "sentence_average", *flags)
 
@@ -142,7 +122,7 @@ def test_long_lines_are_refused_on_request(classifier, capsys):
 
 
 def test_long_lines_are_refused_where_they_were_in_training(tmp_path, capsys):
-    prepare(tmp_path, ["pos\tgood film", "neg\tbad"] * 3, "--format", "label-tab-text")
+    prepare_text(tmp_path, "pos\tgood film\nneg\tbad\n" * 3, "--format", "label-tab-text")
     flags = ("--max-words", "2", "--long-texts", "refuse")
     save_model(tmp_path, "muse_sentence_classification", "sentence_average", *flags)
     _, error = predict(capsys, tmp_path, "good bad film\n")
@@ -189,11 +169,7 @@ def test_an_interrupted_prediction_goes_on_to_the_same_bytes(classifier, tmp_pat
 
 
 def test_a_bad_line_can_be_mended_without_doing_those_before_it_again(tmp_path, capsys, monkeypatch):
-    (tmp_path / "train.tsv").write_text("a b\tc\tyes\nc\ta\tno\n" * 3)
-    file = str(tmp_path / "train.tsv")
-    data = ["--train", file, "--valid", file, "--output", str(tmp_path / "data")]
-    assert cli.main(["prepare-text", *data, "--format", "tsv:text=1,pair=2,label=3"]) == 0
-    save_model(tmp_path, "muse_sentence_classification", "sentence_average")
+    make_pair_model(tmp_path)
     monkeypatch.setattr(predict_module, "BUFFER_SIZE", 2)
     _, error = predict(capsys, tmp_path, "a b\tc\nc\ta\na b\n")
     assert "line 3 has 1: 'a b'" in error
@@ -281,11 +257,9 @@ def test_long_texts_of_a_split_are_cut_as_raw_ones_are_and_counted(classifier, c
 
 def test_every_word_of_a_split_gets_a_tag(tagger, capsys):
     folder, _, _ = tagger  # trained with --max-words 2
-    (folder / "long.txt").write_text("Ann\tN\nsees\tV\nBob\tN\nsings\tV\n\n")
-    long = str(folder / "long.txt")
-    flags = ["--train", long, "--test", long, "--valid", long, "--output", str(folder / "long"), "--format", "conll"]
-    assert cli.main(["prepare-text", *flags, "--characters", "--dict-from", str(folder / "data")]) == 0
-    (entry,), _ = predict_split(capsys, folder, "--data", str(folder / "long"))
+    flags = ("--format", "conll", "--characters", "--dict-from", str(folder / "data"))
+    long = prepare_text(folder, "Ann\tN\nsees\tV\nBob\tN\nsings\tV\n\n", *flags, data="long")
+    (entry,), _ = predict_split(capsys, folder, "--data", str(long))
     assert entry["words"] == ["Ann", "sees", "Bob", "sings"]
     assert (len(entry["tags"]), entry["target"]) == (4, ["N", "V", "N", "V"])
 
@@ -303,16 +277,16 @@ def test_a_split_needs_no_text_settings(classifier, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (["pos\tfine day", "neg\tpoor day"] * 3, "input0/dict.txt"),
-        (["yes\tgood film", "no\tbad film"] * 3, "label/dict.txt"),
-        (["yes\tfine day", "no\tpoor day"] * 3, "input0/dict.txt and label/dict.txt"),
+        ("pos\tfine day\nneg\tpoor day\n", "input0/dict.txt"),
+        ("yes\tgood film\nno\tbad film\n", "label/dict.txt"),
+        ("yes\tfine day\nno\tpoor day\n", "input0/dict.txt and label/dict.txt"),
     ],
 )
 def test_dictionaries_of_the_same_size_are_told_apart(tmp_path, capsys, change, named):
     one, other = tmp_path / "one", tmp_path / "other"
-    for folder, lines in ((one, ["pos\tgood film", "neg\tbad film"] * 3), (other, change)):
+    for folder, text in ((one, "pos\tgood film\nneg\tbad film\n"), (other, change)):
         folder.mkdir()
-        prepare(folder, lines, "--format", "label-tab-text")
+        prepare_text(folder, text * 3, "--format", "label-tab-text")
     save_model(one, "muse_sentence_classification", "sentence_average")
     assert predict_split(capsys, one)[0]
     for answer in (predict_split, lambda *words: predict(*words[:2], "good\n", *words[2:])):
@@ -330,11 +304,7 @@ def test_every_word_gets_a_tag_however_long_the_line(tagger, capsys):
 
 
 def test_pairs_are_read_with_a_tab_between_them(tmp_path, capsys):
-    (tmp_path / "train.tsv").write_text("a b\tc\tyes\nc\ta\tno\n" * 3)
-    file = str(tmp_path / "train.tsv")
-    data = ["--train", file, "--valid", file, "--output", str(tmp_path / "data")]
-    assert cli.main(["prepare-text", *data, "--format", "tsv:text=1,pair=2,label=3"]) == 0
-    save_model(tmp_path, "muse_sentence_classification", "sentence_average")
+    make_pair_model(tmp_path)
     lines, _ = predict(capsys, tmp_path, "a b\tc\n\nc\ta\n")
     assert [bool(line) for line in lines] == [True, False, True]
     _, error = predict(capsys, tmp_path, "a b\tc\na b c\n")
@@ -358,11 +328,10 @@ def test_bad_flags_and_files_are_named_in_a_sentence(classifier, tmp_path, capsy
     assert "text_pipeline.json" in error_of("--path", folder, "--data", tmp_path, "--cpu")
     assert "nosplit" in error_of("--path", folder, "--split", "nosplit", "--cpu")
     # Data of another vocabulary.
-    other = tmp_path / "other"
-    other.mkdir()
-    prepare(other, [f"{'pos' if i % 2 else 'neg'}\tword{i}" for i in range(40)], "--format", "label-tab-text")
+    text = "".join(f"{'pos' if i % 2 else 'neg'}\tword{i}\n" for i in range(40))
+    other = prepare_text(tmp_path, text, "--format", "label-tab-text")
     capsys.readouterr()
-    assert "must be those that" in error_of("--path", folder, "--data", other / "data", "--cpu")
+    assert "must be those that" in error_of("--path", folder, "--data", other, "--cpu")
 
 
 @pytest.mark.parametrize("kind", ["classifier", "tagger"])

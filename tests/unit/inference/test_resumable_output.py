@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.dying import Killed, die_at
 from support.lines import answer_lines
 
 from muse_plugin.files import json_objects
@@ -22,10 +23,6 @@ def source(tmp_path):
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{line}\n" for line in LINES))
     return path
-
-
-class Killed(BaseException):
-    """Not an Exception: nothing catches it by accident."""
 
 
 class Worker:
@@ -91,34 +88,19 @@ def test_what_follows_the_last_line_on_record_is_cut_off(source, rest):
     assert Worker().run(source) == whole(source)
 
 
-def die_at(monkeypatch, call):
-    """Lets the ``call``-th step that touches the disk raise, and all after it; returns the counter of steps."""
-    count = [0]
-
-    def count_calls(function):
-        def wrapped(*args, **kwargs):
-            count[0] += 1
-            if 0 < call <= count[0]:
-                raise Killed
-            return function(*args, **kwargs)
-
-        return wrapped
-
-    for owner, name in ((os, "fsync"), (os, "replace"), (Path, "unlink"), (json_objects, "open_atomically")):
-        monkeypatch.setattr(owner, name, count_calls(getattr(owner, name)))
-    return count
+DISK = ((os, "fsync"), (os, "replace"), (Path, "unlink"), (json_objects, "open_atomically"))
 
 
 def test_a_program_that_dies_at_any_step_goes_on_to_the_same_bytes(source):
     with pytest.MonkeyPatch.context() as patch:
-        count = die_at(patch, -1)
+        count = die_at(patch, -1, *DISK)
         Worker().run(source)
     steps = count[0]
     assert steps > 20
     for step in range(1, steps + 1):
         source.with_name("out.txt").unlink(missing_ok=True)
         with pytest.MonkeyPatch.context() as patch:
-            die_at(patch, step)
+            die_at(patch, step, *DISK, also_after=True)
             first = Worker()
             with pytest.raises(Killed):
                 first.run(source)

@@ -5,10 +5,10 @@ from functools import cached_property
 import pytest
 import torch
 from support.fairseq_commands import save_untrained
+from support.sentence_checkpoints import prepare_text
 
 from muse_plugin.matching.encode import encode_file
 from muse_plugin.matching.pair_model import PairModel
-from muse_plugin_command import cli
 
 WORDS = "a good film bad story indeed the plot of it was rather thin but fun".split()
 
@@ -52,11 +52,8 @@ def prepare(folder, labels, *flags):
     lines = random_lines(12, seed=5)
     rows = [f"{a}\t{b}\t{labels[i % len(labels)]}" for i, (a, b) in enumerate(zip(lines, lines[::-1], strict=True))]
     rows.append(f"{' '.join(WORDS)}\t{WORDS[0]}\t{labels[0]}")
-    (folder / "train.tsv").write_text("\n".join(rows) + "\n")
-    file = str(folder / "train.tsv")
-    words = ["prepare-text", "--train", file, "--valid", file, "--output", str(folder / "data")]
-    assert cli.main([*words, "--format", "tsv:text=1,pair=2,label=3", "--lower-case", *flags]) == 0
-    return folder / "data"
+    text = "".join(f"{row}\n" for row in rows)
+    return prepare_text(folder, text, "--format", "tsv:text=1,pair=2,label=3", "--lower-case", *flags)
 
 
 class Shop:

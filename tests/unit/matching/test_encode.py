@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.dying import Killed, die_at
 from support.helpers import assert_close
+from support.sentence_checkpoints import prepare_text
 
 from muse_plugin.matching import cache_writer, encode, sentences
 from muse_plugin.matching.encode import encode_file
@@ -76,10 +78,6 @@ def test_half_precision_is_the_rounded_vector(lines, make_cache):
     assert_close(half.read(0, 20), full.read(0, 20).half().float(), atol=0, rtol=0)
 
 
-class Killed(BaseException):
-    """Not an Exception: nothing catches it by accident."""
-
-
 def test_an_encoder_that_dies_anywhere_goes_on_to_the_same_bytes(load, text, tmp_path, small_buffers):
     encode_file(load(), text, tmp_path / "whole")
     whole = read_files(tmp_path / "whole")
@@ -87,16 +85,8 @@ def test_an_encoder_that_dies_anywhere_goes_on_to_the_same_bytes(load, text, tmp
     for name in ("fsync", "replace"):
         for call in range(1, 40):
             folder = tmp_path / f"{name}_{call}"
-            count, function = [0], getattr(os, name)
-
-            def die(*args, function=function, call=call, count=count):
-                count[0] += 1
-                if count[0] == call:
-                    raise Killed
-                return function(*args)
-
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(os, name, die)
+                die_at(patch, call, (os, name))
                 try:
                     encode_file(load(), text, folder)
                 except Killed:
@@ -250,10 +240,7 @@ def test_invalid_bytes_are_reported_once(shop, tmp_path, caplog):
 
 
 def test_models_that_do_not_read_pairs_are_refused(shop, tmp_path, capsys):
-    (tmp_path / "train.tsv").write_text("a b\tno\nb a\tyes\n" * 3)
-    file = str(tmp_path / "train.tsv")
-    data = ["--train", file, "--valid", file, "--output", str(tmp_path / "data")]
-    assert cli.main(["prepare-text", *data, "--format", "tsv:text=1,label=2"]) == 0
-    shop.save_checkpoint(tmp_path, tmp_path / "data")
-    assert run(tmp_path, tmp_path / "train.tsv", tmp_path / "c") == 2
+    data = prepare_text(tmp_path, "a b\tno\nb a\tyes\n" * 3, "--format", "tsv:text=1,label=2")
+    shop.save_checkpoint(tmp_path, data)
+    assert run(tmp_path, tmp_path / "data.txt", tmp_path / "c") == 2
     assert "match compares two sentences, but this model reads single sentences; train one" in capsys.readouterr().err

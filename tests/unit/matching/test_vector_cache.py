@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.dying import Killed, die_at
 from support.helpers import assert_close
 
 from muse_plugin.matching import cache_writer, vector_cache
@@ -80,45 +81,20 @@ def test_half_precision_takes_half_the_room(tmp_path):
     assert_close(VectorCache(folder).read(0, ROWS), make_vectors().half().float(), atol=0, rtol=0)
 
 
-class Killed(BaseException):
-    """Not an Exception: nothing catches it by accident."""
-
-
-def die_at(monkeypatch, call):
-    """Lets the ``call``-th step that touches the disk raise; returns the counter of steps."""
-    count = [0]
-
-    def count_calls(function):
-        def wrapped(*args, **kwargs):
-            count[0] += 1
-            if count[0] == call:
-                raise Killed
-            return function(*args, **kwargs)
-
-        return wrapped
-
-    monkeypatch.setattr(os, "fsync", count_calls(os.fsync))
-    monkeypatch.setattr(os, "replace", count_calls(os.replace))
-    monkeypatch.setattr(cache_writer, "write_meta", count_calls(cache_writer.write_meta))
-    monkeypatch.setattr(cache_writer, "_open_at", count_calls(cache_writer._open_at))
-    return count
-
-
-def count_steps(tmp_path):
-    with pytest.MonkeyPatch.context() as patch:
-        count = die_at(patch, -1)
-        write(tmp_path / "counted")
-        return count[0]
+DISK = ((os, "fsync"), (os, "replace"), (cache_writer, "write_meta"), (cache_writer, "_open_at"))
 
 
 def test_a_writer_that_dies_at_any_step_goes_on_to_the_same_bytes(tmp_path):
     whole = read_files(write(tmp_path / "whole"))
-    steps = count_steps(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        count = die_at(patch, -1, *DISK)
+        write(tmp_path / "counted")
+    steps = count[0]
     assert steps > 25
     for step in range(1, steps + 1):
         folder = tmp_path / f"died_{step}"
         with pytest.MonkeyPatch.context() as patch:
-            die_at(patch, step)
+            die_at(patch, step, *DISK)
             with pytest.raises(Killed):
                 write(folder)
         meta = read_meta(folder)

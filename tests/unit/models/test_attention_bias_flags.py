@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from fairseq import options
 from fairseq.models import MODEL_DATACLASS_REGISTRY
+from support.fairseq_commands import parse_training
 from support.helpers import assert_close
 from support.muse_models import both, build, built, faults_of, logits_of, make_pair
 
@@ -385,10 +385,7 @@ def test_the_command_line_knows_the_flags():
         "--decoder-attention-bias multi-scale --decoder-attention-scales 1,4 "
         "--decoder-attention-scale-heads [[3,1],[2,2],[1,3],[0,4]]"
     )
-    args = options.parse_args_and_arch(
-        options.get_training_parser(), input_args=["data", "--arch", "muse_tiny", *words.split()]
-    )
-    flat = flat_flags(args)
+    flat = flat_flags(parse_training("data", "--arch", "muse_tiny", *words.split()))
     encoder, decoder = ([plan.bias for plan in layer_plans(flat, side)] for side in ("encoder", "decoder"))
     assert [plan is None for plan in encoder] == [False, True, False, True]
     first = encoder[0]
@@ -399,10 +396,7 @@ def test_the_command_line_knows_the_flags():
     assert counts == [3, 2, 1, 0]
     assert all(plan.causal and plan.alphas is None for plan in decoder)
     with pytest.raises(SystemExit):
-        options.parse_args_and_arch(
-            options.get_training_parser(),
-            input_args=["data", "--arch", "muse_tiny", "--encoder-distance-slopes", "steep"],
-        )
+        parse_training("data", "--arch", "muse_tiny", "--encoder-distance-slopes", "steep")
 
 
 def preset(name):

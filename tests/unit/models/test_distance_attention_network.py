@@ -5,10 +5,9 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq import options
 from fairseq.models import MODEL_REGISTRY
 from support.helpers import assert_close
-from support.sentence_models import SYMBOLS, build, make_input, make_sentences, make_task
+from support.sentence_models import SYMBOLS, build, build_preset, make_input, make_sentences, make_task
 from torch import nn
 
 from muse_plugin.models.sentence_config import SentenceModelConfig
@@ -23,9 +22,7 @@ LENGTHS = (7, 1, 12, 2)
 
 def build_default(name, **flags):
     """The model as its defaults make it, for pairs in three classes."""
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", name, "--max-tokens=1"])
-    vars(args).update(flags)
-    return MODEL_REGISTRY[name].build_model(args, make_task(pairs=True))
+    return build_preset(name, make_task(pairs=True), **flags)
 
 
 def count(modules):

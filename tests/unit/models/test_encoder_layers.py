@@ -7,9 +7,9 @@ import copy
 
 import pytest
 import torch
-from fairseq import options
 from fairseq.models import build_model
 from fairseq.models.transformer import TransformerDecoderBase
+from support.fairseq_commands import parse_training
 from support.helpers import assert_close
 from support.muse_models import (
     ATOL,
@@ -45,7 +45,7 @@ ENCODERS = {name: settings for name, (_, settings) in presets.PRESETS.items() if
 
 def build_preset(name):
     """Without memory for its parameters."""
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", name])
+    args = parse_training("data", "--arch", name)
     with torch.device("meta"):
         return build_model(args, make_task())
 

@@ -6,11 +6,10 @@ from argparse import Namespace
 
 import pytest
 import torch
-from fairseq import options
-from fairseq.models import MODEL_REGISTRY, build_model
+from fairseq.models import build_model
 from support.helpers import assert_close
 from support.reference import make_dictionary
-from support.sentence_models import build, make_input, make_sentences, make_task
+from support.sentence_models import build, build_preset, make_input, make_sentences, make_task
 from torch import nn
 
 from muse_plugin.models.presets import PRESETS
@@ -22,9 +21,7 @@ BASELINES = ("structured_attention", "bigru", "cnn", "transformer", "average")
 
 def make(name, classes=5, **flags):
     """A model of full size, as the command line makes it, on 25 words."""
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", name, "--max-tokens=1"])
-    vars(args).update(flags)
-    return MODEL_REGISTRY[name].build_model(args, make_task(outputs=classes, source_dictionary=make_dictionary(25)))
+    return build_preset(name, make_task(outputs=classes, source_dictionary=make_dictionary(25)), **flags)
 
 
 def count(*modules):

@@ -10,9 +10,9 @@ from dataclasses import fields
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, MODEL_REGISTRY
+from support.fairseq_commands import parse_training
 from support.helpers import assert_close
 from support.sentence_models import (
     MODELS,
@@ -21,6 +21,7 @@ from support.sentence_models import (
     TRUNK,
     VARIANTS,
     build,
+    build_preset,
     built,
     make_input,
     make_sentences,
@@ -452,15 +453,13 @@ def test_registered_models_are_ours_and_their_flags_survive_pickle():
 @pytest.mark.parametrize("name", [*MODELS, PRESETS[0]])
 def test_every_flag_reaches_the_command_line(name):
     config = MODEL_REGISTRY[name].config_class
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", name, "--max-tokens=1"])
+    args = parse_training("data", "--arch", name, "--max-tokens=1")
     flat = flat_flags(args, config)
     for f in fields(config):
         if f.name != "_name":
             assert str(getattr(flat, f.name)) == str(getattr(config(), f.name)), f.name
     flags = ["--encoder-embed-dim=24", "--pooling=mean", "--word-vectors=file", "--freeze-word-vectors"]
-    given = options.parse_args_and_arch(
-        options.get_training_parser(), ["data", "--arch", name, "--max-tokens=1", *flags]
-    )
+    given = parse_training("data", "--arch", name, "--max-tokens=1", *flags)
     flat = flat_flags(convert_namespace_to_omegaconf(given).model, config)
     assert (flat.encoder_embed_dim, str(flat.pooling)) == (24, "mean")
     assert (flat.word_vectors, flat.freeze_word_vectors) == ("file", True)
@@ -473,12 +472,6 @@ def heads_of(net):
         names = [str(scale) for scale in layer.windows.scales]
         rows.append({name: names.count(name) for name in dict.fromkeys(names)})
     return rows
-
-
-def build_preset(name, task=None, **flags):
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", name, "--max-tokens=1"])
-    vars(args).update(flags)
-    return MODEL_REGISTRY[name].build_model(args, task or make_task())
 
 
 def test_heads_of_the_default_sizes_are_distributed_as_published():

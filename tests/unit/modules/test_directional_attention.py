@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import fill_layer, pad_random_rows
 from torch import nn
 
 from muse_plugin.modules import directional_attention
@@ -17,18 +18,12 @@ def make(direction="forward", input_size=3, bound=5.0, weights_at_once=1 << 24, 
     torch.manual_seed(7)
     module = DirectionalAttention(input_size, WIDTH, direction, **settings).double()
     module.bound, module.weights_at_once = bound, weights_at_once
-    for name, parameter in module.named_parameters():
-        # Logits come near the bound, and biases are not zeros.
-        nn.init.normal_(parameter, std=0.5 if name.endswith("bias") else 1.5)
+    fill_layer(module, std=1.5)  # logits come near the bound
     return module.eval()
 
 
 def make_batch(filling=3.0, longer=0):
-    size = max(LENGTHS) + longer
-    x = torch.randn(len(LENGTHS), size, 3, generator=torch.Generator().manual_seed(3)).double()
-    mask = torch.arange(size) >= torch.tensor(LENGTHS)[:, None]
-    x[mask] = filling
-    return x, torch.tensor(LENGTHS), mask
+    return pad_random_rows(LENGTHS, 3, filling, longer)
 
 
 def by_hand(module, row):
@@ -78,7 +73,6 @@ def test_padding_changes_no_real_word(direction):
     before = module(x, lengths, mask)
     for longer, filling in ((0, -9.0), (5, 3.0)):
         y, _, wider = make_batch(filling, longer)
-        y[:, : x.shape[1]][~mask] = x[~mask]
         after = module(y, lengths, wider)
         for i, n in enumerate(LENGTHS):
             assert_close(after[i, :n], before[i, :n], atol=1e-11)

@@ -3,20 +3,15 @@
 import pytest
 import torch
 from support.helpers import assert_close
-from torch import nn
+from support.layers import fill_layer
 
 from muse_plugin.modules.fusion_gate import FusionGate
 
 
 def make_gate(norms, dropout=0.0):
-    """A gate in double precision whose biases and norms are not zeros and ones, which would hide mistakes."""
     torch.manual_seed(5)
     gate = FusionGate(6, dropout, norms).double()
-    for name, parameter in gate.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter, std=0.5)
-        elif "norm" in name:
-            nn.init.uniform_(parameter, 0.5, 1.5)
+    fill_layer(gate)
     return gate
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from support.helpers import assert_close
+from support.layers import pad_rows
 
 from muse_plugin.modules.low_rank_attention import LowRankAttention
 
@@ -36,11 +37,9 @@ def make_batch(filling=50.0, longer=0):
         tuple(torch.randn(n, width, generator=g).double() for width in (WIDTH, WORDS))
         for n, g in zip(LENGTHS, generators, strict=True)
     ]
-    size = max(LENGTHS) + longer
-    states, words = (torch.full((len(rows), size, width), filling).double() for width in (WIDTH, WORDS))
-    for i, (own_states, own_words) in enumerate(rows):
-        states[i, : len(own_states)], words[i, : len(own_words)] = own_states, own_words
-    return rows, states, words, torch.arange(size) >= torch.tensor(LENGTHS)[:, None]
+    states, _, mask = pad_rows([states for states, _ in rows], filling, longer)
+    words, _, _ = pad_rows([words for _, words in rows], filling, longer)
+    return rows, states, words, mask
 
 
 def dot(left, right):

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from support.helpers import assert_close
-from support.layers import scales_of
+from support.layers import fill_layer, pad_rows, scales_of
 from torch import nn
 
 from muse_plugin.modules.attention_bias import Direction, MultiScaleWindows, Scale, SummedBias
@@ -34,16 +34,10 @@ def width_of(text, words):
 
 
 def make_layer(text="1,3,N/4,all", embed_dim=12, head_dim=3, **settings):
-    """A layer in double precision whose biases and norms are not zeros and ones, which would hide mistakes."""
     torch.manual_seed(7)
     scales = scales_of(text)
     layer = MultiScaleLayer(embed_dim, len(scales), head_dim, MultiScaleWindows(scales), **settings).double()
-    for name, parameter in layer.named_parameters():
-        if "bias" in name:
-            nn.init.normal_(parameter, std=0.3)
-    nn.init.uniform_(layer.layer_norm.weight, 0.5, 1.5)
-    for parameter in (layer.in_proj.weight, layer.out_proj.weight):
-        nn.init.normal_(parameter, std=0.6)  # far from even attention
+    fill_layer(layer, std=0.6)  # far from even attention
     return layer.eval()
 
 
@@ -86,11 +80,7 @@ def make_batch(lengths=LENGTHS, width=12, longer=0, filling=9.0):
     """Sentences, the same padded with large numbers to one length and ``longer`` beyond, their lengths and mask."""
     generator = torch.Generator().manual_seed(3)
     rows = [torch.randn(n, width, generator=generator, dtype=torch.float64) for n in lengths]
-    batch = torch.full((len(rows), max(lengths) + longer, width), filling, dtype=torch.float64)
-    for i, row in enumerate(rows):
-        batch[i, : len(row)] = row
-    lengths = torch.tensor(lengths)
-    return rows, batch, lengths, torch.arange(batch.shape[1]) >= lengths[:, None]
+    return rows, *pad_rows(rows, filling, longer)
 
 
 # ---- the equations ------------------------------------------------------------------------------------------------

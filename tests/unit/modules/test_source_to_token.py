@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 from support.helpers import assert_close
-from support.layers import pad_rows
-from torch import nn
+from support.layers import fill_layer, pad_rows
 
 from muse_plugin.modules.source_to_token import SourceToToken
 
@@ -16,13 +15,7 @@ LENGTHS = (5, 1, 3)
 def make_pooling(norms=False):
     torch.manual_seed(5)
     pooling = SourceToToken(4, norms).double()
-    for name, parameter in pooling.named_parameters():
-        if name.endswith("bias"):
-            nn.init.normal_(parameter, std=0.5)
-        elif "norm" in name:
-            nn.init.uniform_(parameter, 0.5, 1.5)
-        else:
-            nn.init.normal_(parameter)  # weights far from even
+    fill_layer(pooling, std=1.0)  # weights far from even
     return pooling
 
 

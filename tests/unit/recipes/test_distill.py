@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.helpers import load_program
+from support.helpers import assert_refused, load_program
 from support.recipes import EXAMPLES, read_settings, run_written_down
 
 gather = load_program(EXAMPLES / "distill" / "gather.py")
@@ -51,8 +51,7 @@ def test_settings_of_a_student_are_read(tmp_path):
 
 def test_a_student_needs_what_the_teacher_wrote(tmp_path):
     done = run_written_down(tmp_path, "distill", "train", programs={})
-    assert done.returncode == 2
-    assert f"there is no data in {tmp_path / 'work' / 'data'}; run prepare.sh with the same settings" in done.stderr
+    assert_refused(done, f"there is no data in {tmp_path / 'work' / 'data'}; run prepare.sh with the same settings")
 
 
 def test_what_another_teacher_wrote_is_not_taken(tmp_path):
@@ -78,9 +77,7 @@ def test_what_another_teacher_wrote_is_not_taken(tmp_path):
         assert "teacher was made with other settings" in refused.stderr
         assert f"> {name.lower().removeprefix('teacher_')}={value}" in refused.stderr
     (teacher / "checkpoint_avg.pt").write_text("other")
-    refused = prepare()
-    assert refused.returncode == 2
-    assert "> teacher_checkpoint=en-de-transformer-seed1@" in refused.stderr
+    assert_refused(prepare(), "> teacher_checkpoint=en-de-transformer-seed1@")
 
 
 def make_system(translate, clock, seconds):

@@ -12,8 +12,8 @@ import tarfile
 
 import pytest
 import torch
-from support.helpers import REPOSITORY, parse_flags
-from support.recipes import WRITE_DOWN, parse_training, read_calls, read_flag, run_written_down
+from support.helpers import REPOSITORY, assert_refused, parse_flags
+from support.recipes import WRITE_DOWN, mark_prepared, parse_training, read_calls, read_flag, run_main, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
@@ -42,11 +42,6 @@ def load(monkeypatch):
     yield importlib.import_module
     for name in names:
         sys.modules.pop(name, None)
-
-
-def run_main(monkeypatch, module, *words):
-    monkeypatch.setattr(sys, "argv", [module.__name__, *map(str, words)])
-    return module.main()
 
 
 # ---- documents.py -------------------------------------------------------------------------------------------------
@@ -414,10 +409,7 @@ def run_script(folder, script, *arguments, **settings):
 
 
 def make_data(folder, part="r8/data"):
-    data = folder / "work" / part
-    (data / "bin").mkdir(parents=True)
-    (data / ".text.done").touch()
-    (data / "settings.txt").write_text("trial=0\n")
+    data = mark_prepared(folder / "work" / part)
     (data / "bin" / "word_vectors.txt").write_text("the" + " 1" * 100 + "\n")
     return data
 
@@ -550,9 +542,7 @@ def test_folds_are_divided_again_when_the_documents_are_others(tmp_path):
     settings = {"RAW_DIR": str(raw), "DATASET": "imdb", "FOLDS": "3"}
     prepare(tmp_path, **settings, TRIAL="1")
     for remade in ("text", "folds3/fold1/data", "folds3/fold2/data", "folds3/fold3/data"):
-        done = run_script(tmp_path, "prepare", **settings)
-        assert done.returncode == 2
-        assert f"{folder / remade} was made with other settings" in done.stderr
+        assert_refused(run_script(tmp_path, "prepare", **settings), f"{folder / remade} was made with other settings")
         shutil.rmtree(folder / remade)
     prepare(tmp_path, **settings)
     for k in (1, 2, 3):
@@ -587,6 +577,4 @@ def test_reviews_are_tokenised_and_held_out_and_have_no_vectors_where_none_are_w
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, settings, sentence):
-    done = run_script(tmp_path, "train", **settings)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert_refused(run_script(tmp_path, "train", **settings), sentence)

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from fairseq import options
-from support.helpers import REPOSITORY, load_program, parse_flags
-from support.recipes import WRITE_DOWN, read_calls, run_written_down
+from support.fairseq_commands import parse_training
+from support.helpers import REPOSITORY, assert_refused, load_program, parse_flags
+from support.recipes import WRITE_DOWN, mark_prepared, read_calls, run_main, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
@@ -159,19 +159,18 @@ def run_script(folder, script, **settings):
 
 
 def make_data(folder, dataset, kind="pieces", pairs=100):
-    data = folder / "work" / dataset / f"data-{kind}"
-    (data / "bin").mkdir(parents=True)
-    (data / ".text.done").touch()
-    (data / "settings.txt").write_text(f"dataset={dataset}\n", encoding="utf-8")
+    data = mark_prepared(folder / "work" / dataset / f"data-{kind}", f"dataset={dataset}\n")
     record = {"splits": {"train": {"sentences": pairs}}}
     (data / "bin" / "text_pipeline.json").write_text(json.dumps({"data": record}), encoding="utf-8")
 
 
-def read_commands(folder):
-    """The arguments of each call of fairseq-train: flag -> value; fairseq knows all of them."""
+def train(folder, **settings):
+    """Runs train.sh; the arguments of each call of fairseq-train: flag -> value; fairseq knows all of them."""
+    done = run_script(folder, "train", **settings)
+    assert done.returncode == 0, done.stderr
     commands = []
     for words in read_calls(folder):
-        options.parse_args_and_arch(options.get_training_parser(), list(words))
+        parse_training(*words)
         following = [*words[1:], "--"]
         flags = [(word, value) for word, value in zip(words, following, strict=True) if word.startswith("--")]
         commands.append({flag: None if value.startswith("--") else value for flag, value in flags})
@@ -199,9 +198,7 @@ MATCH_FLAGS = ("--match", "--match-aggregation", "--match-levels", "--match-no-h
 )
 def test_a_table_is_one_command(tmp_path, table, expected):
     make_data(tmp_path, "snli")
-    done = run_script(tmp_path, "train", TABLE=table, BERT_DIR="/models/bert-x")
-    assert done.returncode == 0, done.stderr
-    commands = read_commands(tmp_path)
+    commands = train(tmp_path, TABLE=table, BERT_DIR="/models/bert-x")
     assert [tuple(flags[name] for name in MATCH_FLAGS if name in flags) for flags in commands] == expected
     assert len({flags["--save-dir"] for flags in commands}) == len(expected)
     published = [line.split("\t") for line in (RECIPE / "published.tsv").read_text().splitlines()[2:]]
@@ -212,9 +209,7 @@ def test_a_table_is_one_command(tmp_path, table, expected):
 
 def test_bert_is_trained_as_published(tmp_path):
     make_data(tmp_path, "squad_binary", pairs=1000)
-    done = run_script(tmp_path, "train", DATASET="squad_binary", BERT_DIR="/models/bert-x")
-    assert done.returncode == 0, done.stderr
-    (flags,) = read_commands(tmp_path)
+    (flags,) = train(tmp_path, DATASET="squad_binary", BERT_DIR="/models/bert-x")
     # 63 batches of 16, 3 epochs: 189 updates
     expected = {
         "--task": "head_wise_match",
@@ -241,9 +236,7 @@ def test_bert_is_trained_as_published(tmp_path):
 @pytest.mark.parametrize("encoder", ["transformer", "multi_scale", "muse"])
 def test_an_own_encoder_is_trained_with_the_task(tmp_path, encoder):
     make_data(tmp_path, "wikiqa", "words")
-    done = run_script(tmp_path, "train", DATASET="wikiqa", ENCODER=encoder, MATCH="cosine", LEVELS="0,2", HIERARCHY="0")
-    assert done.returncode == 0, done.stderr
-    (flags,) = read_commands(tmp_path)
+    (flags,) = train(tmp_path, DATASET="wikiqa", ENCODER=encoder, MATCH="cosine", LEVELS="0,2", HIERARCHY="0")
     assert flags["--arch"] == f"head_wise_match_{encoder}"
     assert (flags["--match"], flags["--match-aggregation"], flags["--match-levels"]) == ("cosine", "concat", "0,2")
     assert "--match-no-hierarchy" in flags
@@ -256,10 +249,7 @@ def test_an_own_encoder_is_trained_with_the_task(tmp_path, encoder):
 @pytest.mark.parametrize(("encoder", "flag"), [("bert", "--bert-layers"), ("multi_scale", "--encoder-layers")])
 def test_an_encoder_may_have_fewer_layers(tmp_path, encoder, flag):
     make_data(tmp_path, "sick", "pieces" if encoder == "bert" else "words")
-    settings = {"DATASET": "sick", "ENCODER": encoder, "BERT_DIR": "/models/bert-x", "LAYERS": "2"}
-    done = run_script(tmp_path, "train", **settings)
-    assert done.returncode == 0, done.stderr
-    (flags,) = read_commands(tmp_path)
+    (flags,) = train(tmp_path, DATASET="sick", ENCODER=encoder, BERT_DIR="/models/bert-x", LAYERS="2")
     assert flags[flag] == "2"
     run = tmp_path / "work" / "sick" / f"{encoder}-layers2-element-max-all-seed1"
     assert "\nlayers=2\n" in (run / "settings.txt").read_text()
@@ -268,9 +258,7 @@ def test_an_encoder_may_have_fewer_layers(tmp_path, encoder, flag):
 @pytest.mark.parametrize("encoder", ["transformer", "multi_scale", "muse"])
 def test_many_pairs_train_a_wide_encoder(tmp_path, encoder):
     make_data(tmp_path, "snli", "words")
-    done = run_script(tmp_path, "train", ENCODER=encoder)
-    assert done.returncode == 0, done.stderr
-    (flags,) = read_commands(tmp_path)
+    (flags,) = train(tmp_path, ENCODER=encoder)
     assert (flags["--lr"], flags["--encoder-embed-dim"], flags["--batch-size"]) == ("0.00025", "600", "128")
     assert (flags["--embedding-dropout"], flags["--attention-dropout"]) == ("0.5", "0.3")
 
@@ -280,9 +268,7 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
     checkpoint = str(tmp_path / "checkpoint_avg.pt")
     (tmp_path / "checkpoint_avg.pt").write_text("one")
     settings = {"DATASET": "sick", "ENCODER": "translation", "TABLE": "2", "TRANSLATION_CHECKPOINT": checkpoint}
-    done = run_script(tmp_path, "train", **settings)
-    assert done.returncode == 0, done.stderr
-    commands = read_commands(tmp_path)
+    commands = train(tmp_path, **settings)
     assert [flags["--match"] for flags in commands] == ["classic", "element", "element"]
     for flags in commands:
         assert (flags["--arch"], flags["--translation-checkpoint"]) == ("head_wise_match_translation", checkpoint)
@@ -290,9 +276,7 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
     kept = (tmp_path / "work" / "sick" / "translation-classic-seed1" / "settings.txt").read_text()
     assert "translation=checkpoint_avg.pt@" in kept
     (tmp_path / "checkpoint_avg.pt").write_text("other")
-    refused = run_script(tmp_path, "train", **settings)
-    assert refused.returncode == 2
-    assert "was made with other settings" in refused.stderr
+    assert_refused(run_script(tmp_path, "train", **settings), "was made with other settings")
 
 
 @pytest.mark.parametrize(
@@ -378,8 +362,7 @@ def test_files_of_another_data_set_are_refused(tmp_path):
     raw.mkdir()
     (raw / "dev.tsv").write_text("index\n", encoding="utf-8")
     done = run_script(tmp_path, "prepare", DATASET="qnli-small", ENCODER="muse", RAW_DIR=str(raw))
-    assert done.returncode == 2
-    assert "dev.tsv has 6 bytes instead of 1367333; delete it" in done.stderr
+    assert_refused(done, "dev.tsv has 6 bytes instead of 1367333; delete it")
 
 
 # compare.py
@@ -480,8 +463,7 @@ def test_the_curve_of_depths_has_a_line_for_each_way_to_match(compare, tmp_path,
 
     def run(*files):
         words = [*files, "--table", tmp_path / "D.md", "--output", tmp_path / "d.svg"]
-        monkeypatch.setattr(sys, "argv", ["plot_depth", *map(str, words)])
-        return plot_depth.main()
+        return run_main(monkeypatch, plot_depth, *words)
 
     assert run(*paths) == 0
     assert (tmp_path / "D.md").read_text().splitlines() == [

@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from support.helpers import REPOSITORY, recipe_environment
-from support.recipes import run_written_down
+from support.helpers import REPOSITORY, assert_refused, recipe_environment
+from support.recipes import run_main, run_written_down
 
 EXAMPLES = REPOSITORY / "examples"
 SCORES = {
@@ -137,9 +137,7 @@ def test_a_run_belongs_to_its_data(tmp_path):
     usual = tmp_path / "work" / "muse-seed1" / "settings.txt"
     assert train("merges=10000").returncode == 0
     assert "data=" not in usual.read_text()
-    refused = train("merges=8000\ndictionary=joined")
-    assert refused.returncode == 2
-    assert "> data=merges=8000;dictionary=joined" in refused.stderr
+    assert_refused(train("merges=8000\ndictionary=joined"), "> data=merges=8000;dictionary=joined")
     assert train("merges=8000\ndictionary=joined", SEED="2").returncode == 0
     own = usual.parent.with_name("muse-seed2") / "settings.txt"
     assert "data=merges=8000;dictionary=joined" in own.read_text().splitlines()
@@ -296,8 +294,7 @@ def test_trials_of_mirrored_summation_are_not_judged(tmp_path, monkeypatch, caps
                 "settings": {**settings, "model": model, "terms": 4},
             }
             (tmp_path / f"{number}.json").write_text(json.dumps(record))
-        monkeypatch.setattr(sys, "argv", ["plot.py", *map(str, sorted(tmp_path.glob("*.json")))])
-        assert plot.main() == 0
+        assert run_main(monkeypatch, plot, *sorted(tmp_path.glob("*.json"))) == 0
         printed = capsys.readouterr().out
         assert ("published order" in printed) == (profile == "cpu")
         assert ("nothing to judge: these are trials" in printed) == (profile == "trial")

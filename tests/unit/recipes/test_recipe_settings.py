@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from support.helpers import REPOSITORY, recipe_environment
+from support.helpers import REPOSITORY, assert_refused, recipe_environment
 
 EXAMPLES = REPOSITORY / "examples"
 RECIPES = sorted(path.parent.name for path in EXAMPLES.glob("*/common.sh"))
@@ -192,5 +192,4 @@ def test_help_prints_the_head_of_the_script_and_shared_settings_and_does_nothing
 def test_the_authors_archive_has_its_own_merges(tmp_path):
     (tmp_path / "wmt16_en_de.tar.gz").touch()
     done = run_script(tmp_path, "wmt14_en_de/prepare.sh", RAW_DIR=str(tmp_path), MERGES="8000")
-    assert done.returncode == 2
-    assert "SUBWORDS must be bpe, JOINT 1 and MERGES 32000, but they are 'bpe', 1 and 8000." in done.stderr
+    assert_refused(done, "SUBWORDS must be bpe, JOINT 1 and MERGES 32000, but they are 'bpe', 1 and 8000.")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
-from support.helpers import REPOSITORY, recipe_environment, run_command
+from support.helpers import REPOSITORY, assert_refused, recipe_environment, run_command
 from support.recipes import read_settings, run_recipe, run_written_down
 from support.reference import make_dictionary
 
@@ -247,8 +247,7 @@ def test_a_row_whose_score_was_published_for_other_data_is_told_so_before_traini
 def test_an_ablation_with_wrong_settings_is_refused_before_anything_starts(tmp_path, settings, sentence):
     environment = recipe_environment(WORK_DIR=str(tmp_path / "work"), RAW_DIR=str(tmp_path / "raw"), **settings)
     done = run_command(["bash", str(TOOLS / "ablation.sh")], cwd=REPOSITORY, env=environment, timeout=60)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert_refused(done, sentence)
     assert not list(tmp_path.rglob("*.log"))
 
 

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import load_program
-from support.recipes import EXAMPLES, WRITE_DOWN, parse_training, read_calls, read_flag, run_written_down
+from support.helpers import assert_refused, load_program
+from support.recipes import (
+    EXAMPLES,
+    WRITE_DOWN,
+    mark_prepared,
+    parse_training,
+    read_calls,
+    read_flag,
+    run_main,
+    run_written_down,
+)
 
 import muse_plugin  # noqa: F401  (registers the models)
 from muse_plugin.models.attention_bias_flags import parse_scales
@@ -49,10 +58,7 @@ def test_settings_of_subwords_mean_nothing_to_a_sentence_recipe(tmp_path):
 def read_commands(folder, recipe, *arguments, data_folder=None, **settings):
     """The calls of fairseq-train that train.sh makes, each as fairseq's own parser reads it."""
     if recipe in DATA_FOLDERS:
-        data = folder / "work" / (data_folder or DATA_FOLDERS[recipe])
-        data.mkdir(parents=True, exist_ok=True)
-        (data / ".text.done").touch()
-        (data / "settings.txt").write_text("trial=0\n", encoding="utf-8")
+        mark_prepared(folder / "work" / (data_folder or DATA_FOLDERS[recipe]))
     if recipe == "mtl16":
         settings.setdefault("DOMAIN", "apparel")
     done = run_script(folder, recipe, *arguments, **settings)
@@ -166,8 +172,7 @@ def test_the_transformer_may_normalise_first(tmp_path):
     (args,) = read_commands(tmp_path / "post", "snli", MODEL="sentence_transformer")
     assert not read_flag(args, "encoder_normalize_before")
     done = run_script(tmp_path, "snli", PRE_NORM="1")
-    assert done.returncode == 2
-    assert "sentence_transformer or sentence_muse, but MODELS is 'multi_scale_transformer'." in done.stderr
+    assert_refused(done, "sentence_transformer or sentence_muse, but MODELS is 'multi_scale_transformer'.")
 
 
 def test_words_of_sst_are_dropped_so_that_the_unknown_word_is_learned(tmp_path):
@@ -333,19 +338,13 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path, recipe, settings, sentence):
-    done = run_script(tmp_path, recipe, **settings)
-    assert done.returncode == 2
-    assert sentence in done.stderr
+    assert_refused(run_script(tmp_path, recipe, **settings), sentence)
 
 
 def test_another_encoder_of_characters_is_refused(tmp_path):
-    data = tmp_path / "work" / "data"
-    data.mkdir(parents=True)
-    (data / ".text.done").touch()
-    (data / "settings.txt").write_text("trial=0\n", encoding="utf-8")
+    mark_prepared(tmp_path / "work" / "data")
     done = run_script(tmp_path, "ner", CHARACTERS="lstm")
-    assert done.returncode == 2
-    assert "CHARACTERS must be none, cnn or bilstm, but is 'lstm'." in done.stderr
+    assert_refused(done, "CHARACTERS must be none, cnn or bilstm, but is 'lstm'.")
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -415,12 +414,10 @@ def test_sentences_come_first_and_once(phrases, tmp_path, monkeypatch, capsys):
         (tmp_path / name).write_text(text, encoding="utf-8")
     words = ["--trees", "trees", "--sentences", "sentences", "--without", "valid", "--output", "out"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["phrases.py", *words])
-    assert phrases.main() == 0
+    assert run_main(monkeypatch, phrases, *words) == 0
     assert (tmp_path / "out").read_text() == "4 good film\n4 good film\n3 good\n2 film\n"
     assert capsys.readouterr().out == "2 sentences and 2 phrases\n"
-    monkeypatch.setattr(sys, "argv", ["phrases.py", "--trees", "trees", "--check", "0" * 64])
-    assert phrases.main() == 2
+    assert run_main(monkeypatch, phrases, "--trees", "trees", "--check", "0" * 64) == 2
     assert f"trees must have the SHA-256 {'0' * 64}, but has " in capsys.readouterr().err
 
 
@@ -434,8 +431,7 @@ def split_domain():
 
 def run_split(module, monkeypatch, folder, *arguments):
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["split_domain.py", "--train", "train", "--output", "out", *arguments])
-    return module.main()
+    return run_main(monkeypatch, module, "--train", "train", "--output", "out", *arguments)
 
 
 def test_the_last_lines_are_held_out_and_copies_dropped_on_request(split_domain, tmp_path, monkeypatch, capsys):
@@ -545,8 +541,7 @@ def test_another_file_is_no_result(compare, tmp_path):
 
 def test_kept_runs_are_compared_beside_later_ones(compare, tmp_path, monkeypatch, capsys):
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, words)])
-        return compare.main()
+        return run_main(monkeypatch, compare, *words)
 
     files = [
         write_run(tmp_path, "sentence_cnn", "MR", seed, 70 + seed, train_command="fairseq-train /home/me/work/bin")
