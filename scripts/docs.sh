@@ -3,7 +3,7 @@
 #
 #   bash scripts/docs.sh               into runs/site
 #   bash scripts/docs.sh FOLDER
-# Needs `pip install '.[docs]'` (Sphinx). A link between pages that leads nowhere ends it with an error.
+# Needs `READTHEDOCS=1 pip install -e '.[docs]'` (Sphinx). A link between pages that leads nowhere ends it with an error.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 site=${1:-$root/runs/site}
@@ -11,7 +11,7 @@ site=${1:-$root/runs/site}
 . "$root/scripts/environment.sh"
 enter_environment
 python -c 'import furo, myst_parser, sphinx' 2>/dev/null || {
-  echo "docs: the site needs Sphinx, furo and myst-parser; install them with: pip install '.[docs]'" >&2
+  echo "docs: the site needs Sphinx, furo and myst-parser; install them with: READTHEDOCS=1 pip install -e '.[docs]'" >&2
   exit 2
 }
 python -m sphinx -q -W --keep-going -c "$root/docs" -b html "$root" "$site"
