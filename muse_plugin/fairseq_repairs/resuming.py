@@ -44,9 +44,11 @@ def _choose(path: Path, restore_file: str, save_dir: Path, suffix: str) -> Path:
         suffix: of the names, where every process saves a file of its own; such files belong together.
 
     Raises:
-        ValueError: if it is damaged and nothing may take its place.
+        ValueError: if it is a folder, or damaged and nothing may take its place.
     """
     is_default = restore_file == DEFAULT_NAME and path == save_dir / f"checkpoint_last{suffix}.pt"
+    if path.is_dir():
+        raise ValueError(f"training starts from a checkpoint, a file, but {path} is a folder; name a file in it.")
     if not path.is_file():
         _warn_of_start(path, restore_file, is_default)
         return path
@@ -102,6 +104,18 @@ def _warn_of_start(path: Path, restore_file: str, is_default: bool) -> None:
                 newest.num_updates,
                 newest.path,
             )
+
+
+def _warn_of_missing_state(trainer: Trainer, chosen: str) -> None:
+    """Says what fairseq begins again without a word, as from the average of checkpoints."""
+    updates = trainer._optim_history[-1].get("num_updates", 0) if trainer._optim_history else 0
+    if updates:
+        logger.warning(
+            "%s has no state of the optimizer: epochs are counted on, but updates, the optimizer and the learning rate "
+            "begin again, although %d updates were made; --finetune-from-model begins all of it again.",
+            chosen,
+            updates,
+        )
 
 
 def _choose_together(trainer: Trainer, filename: str) -> str:
@@ -167,6 +181,8 @@ def _resume() -> None:
         extra_state = original(
             self, chosen, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters=reset_meters
         )
+        if extra_state is not None and not reset_optimizer and self.get_num_updates() == 0:
+            _warn_of_missing_state(self, chosen)
         if extra_state is not None and not reset_optimizer and not reset_lr_scheduler:
             position, val_loss = extra_state["train_iterator"], extra_state.get("val_loss")
             if position["iterations_in_epoch"] == 0 and val_loss is not None:  # stored at the end of an epoch

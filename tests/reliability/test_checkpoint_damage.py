@@ -21,6 +21,7 @@ from support.helpers import assert_close, save_checkpoint
 from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.checkpoints.whole_checkpoints import find_damage, find_newest_whole
+from muse_plugin_command import cli
 
 fairseq_repairs.apply()
 
@@ -160,6 +161,22 @@ def test_a_damaged_checkpoint_that_was_named_is_an_error(flag, data, folder, tmp
         "by name, so no other is taken; name a whole checkpoint, or copy this one again",
     ):
         fit(data, folder, "--max-update", 6, flag, named)
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_a_folder_in_place_of_a_checkpoint_is_an_error(flag, data, folder, tmp_path):
+    with pytest.raises(ValueError, match=rf"a file, but {re.escape(str(folder))} is a folder; name a file in it\.$"):
+        fit(data, tmp_path / "new", "--max-update", 1, flag, folder)
+
+
+def test_an_average_that_only_half_continues_is_named(data, folder, tmp_path, caplog):
+    average = tmp_path / "average.pt"
+    assert cli.main(["average", "--inputs", str(folder / "checkpoint_1_4.pt"), "--output", str(average)]) == 0
+    caplog.clear()
+    fit(data, tmp_path / "new", "--max-update", 1, "--restore-file", average)
+    (warning,) = warnings(caplog)
+    assert warning.startswith(f"{average} has no state of the optimizer: epochs are counted on, but updates, ")
+    assert "although 4 updates were made" in warning
 
 
 def test_flags_that_reset_and_finetuning_work_as_before(data, folder, tmp_path, caplog):

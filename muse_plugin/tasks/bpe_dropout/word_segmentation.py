@@ -28,6 +28,7 @@ SPECIAL = frozenset(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
 TRIES = 10
 
 _KNOWN_WORDS = 100_000  # that are remembered
+_LONGEST_WORD = 200  # characters; a longer one is cut as several
 _LINES_PER_WRITE = 1000
 
 
@@ -90,7 +91,10 @@ class LineSegmenter:
         bpe = self._bpe
         # Its cache would hold what was drawn at random.
         codes = bpe.bpe_codes, bpe.bpe_codes_reverse, self._indices, MARKER, bpe.version, {}
-        symbols = encode(word, *codes, dropout=dropout)
+        symbols: list[str] = []
+        for start in range(0, len(word), _LONGEST_WORD):  # as the text pipeline does
+            cut = encode(word[start : start + _LONGEST_WORD], *codes, dropout=dropout)
+            symbols += [*cut[:-1], *(cut[-1] if len(cut) > 1 and cut[-1] in SPECIAL else cut[-1:])]
         # fairseq divides a line at every kind of white space, subword-nmt at spaces only.
         pieces = " ".join([*[symbol + MARKER for symbol in symbols[:-1]], symbols[-1]]).split()
         return [self._indices.get(piece, self._unknown) for piece in pieces]

@@ -15,10 +15,14 @@ import torch
 from fairseq import options, utils
 from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import RdropLabelSmoothedCrossEntropyCriterion
 from fairseq.data import FairseqDataset, bucket_pad_length_dataset, data_utils, language_pair_dataset
+from fairseq.dataclass.configs import EMAConfig
+from fairseq.models.ema.ema import EMA
 from fairseq.modules.dynamic_convolution import DynamicConv_scripatable
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.helpers import assert_close
+from torch import nn
 
 from muse_plugin import fairseq_repairs
 from muse_plugin.fairseq_repairs import debug_log_level, interactive_lines
@@ -314,6 +318,20 @@ def test_rdrop_keeps_its_weight_when_validation_fails():
 
 
 # ---- the bias of a convolution without bias --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_float32", [False, True])
+def test_tied_weights_are_averaged_once_in_an_update(in_float32):
+    model = nn.ModuleDict({"embed": nn.Linear(3, 4, bias=False), "output": nn.Linear(3, 4), "free": nn.Linear(3, 4)})
+    model["output"].weight = model["embed"].weight
+    ema = EMA(model, EMAConfig(store_ema=True, ema_decay=0.5, ema_fp32=in_float32))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    ema.step(model, 1)
+    for name, value in ema.get_model().state_dict().items():
+        assert_close(value, before[name] + 0.5)
 
 
 @pytest.mark.parametrize("conv_bias", [False, True])

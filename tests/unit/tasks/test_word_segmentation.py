@@ -10,12 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 from fairseq.data import Dictionary
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from subword_nmt import apply_bpe
 from support.bpe_dropout_data import learn_codes, read_pairs
 from support.helpers import REPOSITORY, run_python
 
 from muse_plugin.tasks.bpe_dropout import word_segmentation
 from muse_plugin.tasks.bpe_dropout.word_segmentation import LineSegmenter, PieceMerger, PieceSampler, make_segmenter
+from muse_plugin.text.byte_pair_encoding import BytePairEncoding
 from muse_plugin.text.sentence_pieces import SentencePieces, learn_pieces
 
 UNKNOWN, END = 3, 2
@@ -49,6 +52,18 @@ def all_pieces(alphabet, codes):
 
 def segmenter(codes, dictionary, dropout):
     return LineSegmenter(codes, dictionary.indices, UNKNOWN, END, dropout)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.text("anb\u4eca", max_size=500) | st.sampled_from(["an</s>", "b<unk>", "</s>", "n" * 200 + "<pad>"]))
+)
+def test_without_dropout_words_are_cut_as_those_of_prepared_data(words):
+    codes = CODES + "< /\n</ s\n</s ></w>\n< u\n<u n\n<un k\n<unk ></w>\n"
+    pieces = BytePairEncoding(codes).split(filter(None, words))
+    dictionary = make_dictionary(pieces)
+    ids = segmenter(codes, dictionary, 0)(" ".join(words), "key")
+    assert ids == [*map(dictionary.index, pieces), END]
 
 
 def exact_distribution(word, codes, vocabulary, dropout, monkeypatch):
@@ -185,7 +200,8 @@ def test_a_line_depends_on_its_key_alone(sentences, codes, monkeypatch):
 
 def test_a_very_long_word_takes_seconds_at_most(sentences, codes):
     word = "".join("".join(sentences).split())[:6000]
-    dictionary = make_dictionary(all_pieces(sorted(set(word)), codes))
+    pieces = all_pieces(sorted(set(word)), codes)
+    dictionary = make_dictionary([*pieces, *(f"{piece}@@" for piece in pieces)])  # of ends of words within the long one
     started = time.process_time()
     line = segmenter(codes, dictionary, 0.1)(word, "key")
     assert time.process_time() - started < 20
