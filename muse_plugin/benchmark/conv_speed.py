@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import torch
@@ -18,7 +19,8 @@ FLOOR = "floor: one copy of inputs and outputs"
 
 def cases(args: argparse.Namespace) -> Iterator[Case]:
     """Yields every length with every kernel."""
-    if not can_run(args.backend, torch.empty(0, device=args.device, dtype=args.dtype)):
+    is_interpreted = args.backend == "triton" and os.environ.get("TRITON_INTERPRET") == "1"
+    if not is_interpreted and not can_run(args.backend, torch.empty(0, device=args.device, dtype=args.dtype)):
         raise ValueError(f"--backend must run on --device {args.device}, but got {args.backend}; use auto.")
     torch.manual_seed(args.seed)
     for length, sizes in itertools.product(args.lengths, args.kernels):

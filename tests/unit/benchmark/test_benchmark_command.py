@@ -268,6 +268,7 @@ def test_bad_flags_are_refused_before_anything_is_measured(words, sentence, caps
     import torch
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert cli.main(["benchmark", *words]) == 2
     captured = capsys.readouterr()
     assert sentence in captured.err
