@@ -230,7 +230,7 @@ def main() -> int:
         sys.stderr.write("CTranslate2 is not measured: ctranslate2 cannot be found; pip install ctranslate2 adds it.\n")
     if not HAS_ONNXRUNTIME:
         sys.stderr.write(
-            "onnxruntime is not measured: it or onnx cannot be found; READTHEDOCS=1 pip install -e '.[export]' adds both.\n"
+            "onnxruntime is not measured: it or onnx cannot be found; pip install onnx onnxruntime adds both.\n"
         )
     folders = {name: Path(folder) for name, _, folder in (one.partition("=") for one in args.models)}
     systems = {system: search for name, folder in folders.items() for system, search in load_systems(name, folder)}

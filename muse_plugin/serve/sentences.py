@@ -28,8 +28,8 @@ def refuse_long(sentences: Sequence[str], most: int, split: Callable[[str], Sequ
         LongSentenceError: if a sentence is longer.
     """
     for sentence in map(clean_line, sentences):
-        # Before it is tokenised, which takes quadratic time where there are no words; a character is 8 tokens at most.
-        if len(sentence) > most * CHARACTERS_PER_TOKEN or (8 * len(sentence) > most and len(split(sentence)) > most):
+        # The first before it is tokenised, which takes quadratic time where there are no words.
+        if len(sentence) > most * CHARACTERS_PER_TOKEN or len(split(sentence)) > most:
             raise LongSentenceError(
                 f"a sentence must have at most {most:,} tokens, but {sentence[:40]!r}... has more; send it in parts."
             )
