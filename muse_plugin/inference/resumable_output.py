@@ -22,6 +22,7 @@ from muse_plugin.files.json_objects import read_versioned, write_json
 from muse_plugin.files.locks import open_without_links, take_lock
 
 FORMAT_VERSION = 2
+PARTIAL, STATE, LOCK = ENDINGS = (".partial", ".partial.json", ".partial.lock")  # behind the name of the output
 _BLOCK_BYTES = 1 << 20
 _NOTHING = hashlib.sha256().hexdigest()
 _WAY_OUT = "give --restart to begin again, or name another --output"
@@ -49,10 +50,10 @@ class PartialOutput:
     """
 
     def __init__(self, source: Path, target: Path, made_by: Mapping[str, Any], restart: bool = False) -> None:
-        self.partial = target.with_name(f"{target.name}.partial")
+        self.partial = target.with_name(f"{target.name}{PARTIAL}")
         self._target = target
-        self._state_path = target.with_name(f"{target.name}.partial.json")
-        self._lock_path = target.with_name(f"{target.name}.partial.lock")
+        self._state_path = target.with_name(f"{target.name}{STATE}")
+        self._lock_path = target.with_name(f"{target.name}{LOCK}")
         self._lock: Optional[BinaryIO] = None
         self._file: Optional[BinaryIO] = None
         self._is_new = False

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from muse_plugin.files.atomic_files import can_be_replaced
 from muse_plugin.files.lines import iterate_stream, open_input, open_output
-from muse_plugin.inference.resumable_output import PartialOutput
+from muse_plugin.inference.resumable_output import ENDINGS, PartialOutput
 from muse_plugin_command.flag_checks import check_apart, check_streams
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def check_stream_arguments(args: argparse.Namespace) -> None:
     """
     check_streams(args.input, args.output)
     if args.output is not None:
-        for ending in ("", ".partial", ".partial.json", ".partial.lock"):  # see ``resumable_output.py``
+        for ending in ("", *ENDINGS):
             check_apart(args.output.with_name(f"{args.output.name}{ending}"), args.input)
     if args.restart and (args.input is None or args.output is None):
         missing = "--input" if args.input is None else "--output"

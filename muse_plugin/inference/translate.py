@@ -215,6 +215,14 @@ class Translator:
 
     def _encode(self, line: Line) -> Optional[Tensor]:
         """Token ids of a line with the end-of-sentence mark, or None if the line is blank."""
+        tokens = self.read_line(line)
+        if not tokens:
+            return None
+        ids: Tensor = self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False)
+        return ids.long()
+
+    def read_line(self, line: Line) -> list[str]:
+        """The tokens of a raw line, cut to what the model can read; none of a blank line."""
         text = clean_line(line.text)
         is_cut = len(text) > CHARACTERS_PER_TOKEN * self.max_source_tokens
         if is_cut:
@@ -229,10 +237,7 @@ class Translator:
                 line.number,
                 self.max_source_tokens,
             )
-        if not tokens:
-            return None
-        ids: Tensor = self.task.source_dictionary.encode_line(" ".join(tokens), add_if_not_exist=False)
-        return ids.long()
+        return tokens
 
     def _encode_phrases(self, number: int, phrases: Sequence[str]) -> list[Tensor]:
         """Token ids of the phrases behind a line; those with words that the model cannot write are left out."""

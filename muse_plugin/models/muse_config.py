@@ -47,7 +47,7 @@ DECODER_LAYERS = (PARALLEL, FAIRSEQ)
 CONV_TYPES = ("dynamic", "lightweight", "depthwise", "standard")
 # By the value of --encoder-ffn-projection: the slice that the feed-forward branch reads; None for its own.
 FFN_PROJECTIONS = {"own": None, "shared": "value", "conv": "conv_value"}
-_KERNEL_BRANCHES = {"conv", "long_short_range"}
+KERNEL_BRANCHES = {"conv", "long_short_range"}
 
 _BRANCHES_HELP = (
     "parallel branches of a layer, comma-separated, out of {}; without conv it is MUSE-simple. Branches after a slash "
@@ -317,7 +317,7 @@ def layer_plans(cfg: Any, side: str, place: Optional[str] = None) -> list[LayerP
 
 def has_kernels(stages: Sequence[Sequence[str]]) -> bool:
     """Whether a branch of a layer has kernels, and thus kernel sizes."""
-    return any(_KERNEL_BRANCHES & {*stage} for stage in stages)
+    return any(KERNEL_BRANCHES & {*stage} for stage in stages)
 
 
 def read_stages(cfg: Any, side: str, place: Optional[str] = None) -> list[list[str]]:

@@ -13,6 +13,7 @@ from muse_plugin.models.muse_config import (
     CONV_TYPES,
     EMBEDDING_WIDTH,
     FAIRSEQ,
+    KERNEL_BRANCHES,
     MERGED_EMBEDDINGS,
     QUANT_NOISE,
     MuseConfig,
@@ -82,9 +83,9 @@ def check_config(
 
 # Flags of a side that only some of its branches read: the branches by their sort, and the flags.
 _READ_BY_BRANCHES = {
-    "a convolution": (("conv", "long_short_range"), ("kernel_sizes", "conv_type", "conv_heads")),
-    "conv": (("conv",), ("conv_projection",)),
-    "ffn": (("ffn",), ("ffn_embed_dim", "ffn_projection")),
+    "a convolution": (KERNEL_BRANCHES, ("kernel_sizes", "conv_type", "conv_heads")),
+    "conv": ({"conv"}, ("conv_projection",)),
+    "ffn": ({"ffn"}, ("ffn_embed_dim", "ffn_projection")),
 }
 
 

@@ -4,19 +4,25 @@ The search is that of this package's own ``runner/run.py``; the program in the f
 """
 
 import argparse
+import functools
 import math
 import os
 from typing import Any
 
 from muse_plugin.runner.run import EOS, SPECIAL_SYMBOLS, UNK, WAY_OUT, Translator
 from muse_plugin.serve.page_sentence import MAX_SOURCE_TOKENS, split_sentence
-from muse_plugin.serve.sentences import refuse_long
+from muse_plugin.serve.sentences import split_whole
 from muse_plugin.serve.served_model import ServedModel
 
 _NOTE = (
     "This model is an exported one, whose graphs give neither attention and gates nor the scores of tokens; "
     "muse-plugin view with its checkpoint shows them."
 )
+
+
+class _WholeTranslator(Translator):
+    def read_line(self, line: str, number: int = 1) -> list[str]:
+        return split_whole(line, self.longest_source - 1, self.source.split)
 
 
 def load_exported_model(args: argparse.Namespace) -> ServedModel:
@@ -37,7 +43,7 @@ def load_exported_model(args: argparse.Namespace) -> ServedModel:
         )
     threads = os.environ.get("OMP_NUM_THREADS", "")
     try:
-        translator = Translator(args.path, int(threads) if threads.isdecimal() else None)
+        translator = _WholeTranslator(args.path, int(threads) if threads.isdecimal() else None)
     except ImportError as error:
         raise ImportError(
             f"muse-plugin serve needs onnxruntime for an exported folder, and what cuts its text, but: {error}; run "
@@ -49,12 +55,9 @@ def load_exported_model(args: argparse.Namespace) -> ServedModel:
             f"{' '.join(str(error).split())[:200]}; {WAY_OUT}."
         ) from error
     search = {"beam": args.beam, "lenpen": args.lenpen}
-    batches = {"batch_size": args.batch_size, "max_tokens": args.max_tokens}
-
-    def translate(sentences: list[str]) -> list[str]:
-        refuse_long(sentences, translator.longest_source - 1, translator.source.split)
-        return translator.translate(sentences, **search, **batches)
-
+    translate = functools.partial(
+        translator.translate, **search, batch_size=args.batch_size, max_tokens=args.max_tokens
+    )
     source_lang, target_lang = (text.settings["lang"] for text in (translator.source, translator.target))
     return ServedModel(source_lang, target_lang, translate, lambda nbest: ExportedInspector(translator, search, nbest))
 

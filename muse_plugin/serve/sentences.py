@@ -1,7 +1,7 @@
 """Divides a text into sentences and what is between them, which is kept as it is."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from muse_plugin.files.lines import clean_line
 from muse_plugin.runner.run import CHARACTERS_PER_TOKEN
@@ -16,23 +16,25 @@ class LongSentenceError(ValueError):
     """A sentence is longer than the model reads."""
 
 
-def refuse_long(sentences: Sequence[str], most: int, split: Callable[[str], Sequence[str]]) -> None:
-    """Refuses what a translator would cut, with a warning that no client sees.
+def split_whole(sentence: str, most: int, split: Callable[[str], list[str]]) -> list[str]:
+    """The tokens of a sentence, where a translator cuts a long one with a warning that no client sees.
 
     Args:
-        sentences: raw.
-        most: tokens of a sentence that the model reads.
+        sentence: raw.
+        most: tokens that the model reads.
         split: the text pipeline of the source language.
 
     Raises:
-        LongSentenceError: if a sentence is longer.
+        LongSentenceError: if there are more.
     """
-    for sentence in map(clean_line, sentences):
-        # The first before it is tokenised, which takes quadratic time where there are no words.
-        if len(sentence) > most * CHARACTERS_PER_TOKEN or len(split(sentence)) > most:
-            raise LongSentenceError(
-                f"a sentence must have at most {most:,} tokens, but {sentence[:40]!r}... has more; send it in parts."
-            )
+    sentence = clean_line(sentence)
+    if len(sentence) <= most * CHARACTERS_PER_TOKEN:  # tokenising takes quadratic time where there are no words
+        tokens = split(sentence)
+        if len(tokens) <= most:
+            return tokens
+    raise LongSentenceError(
+        f"a sentence must have at most {most:,} tokens, but {sentence[:40]!r}... has more; send it in parts."
+    )
 
 
 def divide_text(text: str, within_lines: bool = True) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
+from support.fairseq_commands import parse_training
 from support.helpers import REPOSITORY, recipe_environment, run_command
 
 import muse_plugin  # noqa: F401  (registers the models)
@@ -97,13 +97,13 @@ def read_settings(folder: Path, recipe: str, *arguments: str, **settings: str) -
     done = run_written_down(folder, recipe, "train", *arguments, programs=programs, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     (words,) = read_calls(folder)
-    return parse_training(words)
+    return parse_call(words)
 
 
-def parse_training(words: list[str]) -> Namespace:
-    """The arguments as fairseq-train understands them; the plugin is imported already."""
+def parse_call(words: list[str]) -> Namespace:
+    """The arguments of a call as fairseq-train understands them; the plugin is imported already."""
     at = words.index("--user-dir")
-    return options.parse_args_and_arch(options.get_training_parser(), input_args=words[:at] + words[at + 2 :])
+    return parse_training(*words[:at], *words[at + 2 :])
 
 
 def read_flag(args: Namespace, name: str) -> object:

@@ -317,7 +317,7 @@ def test_rdrop_keeps_its_weight_when_validation_fails():
     assert criterion.rdrop_alpha == 1.0
 
 
-# ---- the bias of a convolution without bias --------------------------------------------------------------------------
+# ---- the average of tied weights -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("in_float32", [False, True])
@@ -332,6 +332,9 @@ def test_tied_weights_are_averaged_once_in_an_update(in_float32):
     ema.step(model, 1)
     for name, value in ema.get_model().state_dict().items():
         assert_close(value, before[name] + 0.5)
+
+
+# ---- the bias of a convolution without bias --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("conv_bias", [False, True])

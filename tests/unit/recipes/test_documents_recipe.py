@@ -13,7 +13,7 @@ import tarfile
 import pytest
 import torch
 from support.helpers import REPOSITORY, assert_refused, parse_flags
-from support.recipes import WRITE_DOWN, mark_prepared, parse_training, read_calls, read_flag, run_main, run_written_down
+from support.recipes import WRITE_DOWN, mark_prepared, parse_call, read_calls, read_flag, run_main, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
@@ -417,7 +417,7 @@ def make_data(folder, part="r8/data"):
 def train(folder, *arguments, **settings):
     done = run_script(folder, "train", *arguments, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [parse_training(words) for words in read_calls(folder)]
+    return [parse_call(words) for words in read_calls(folder)]
 
 
 def test_adam_is_a_row_of_its_own(tmp_path):

@@ -14,7 +14,7 @@ from support.recipes import (
     EXAMPLES,
     WRITE_DOWN,
     mark_prepared,
-    parse_training,
+    parse_call,
     read_calls,
     read_flag,
     run_main,
@@ -63,7 +63,7 @@ def read_commands(folder, recipe, *arguments, data_folder=None, **settings):
         settings.setdefault("DOMAIN", "apparel")
     done = run_script(folder, recipe, *arguments, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [parse_training(words) for words in read_calls(folder)]
+    return [parse_call(words) for words in read_calls(folder)]
 
 
 # Commands

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from support.http import LIMITS, TIMEOUT, Running, ask, post, wait_until
 
-from muse_plugin.serve.sentences import refuse_long
+from muse_plugin.serve.sentences import split_whole
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -270,8 +270,7 @@ def test_what_a_client_that_went_away_wanted_is_not_translated(blocked):
 
 def test_a_sentence_longer_than_the_model_reads_spoils_no_other(caplog):
     def work(sentences):
-        refuse_long(sentences, 3, str.split)
-        return sentences
+        return [" ".join(split_whole(sentence, 3, str.split)) for sentence in sentences]
 
     with Running(work) as server, ThreadPoolExecutor(2) as pool:
         texts = "a b c d", "a b c"
