@@ -10,12 +10,14 @@ import random
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
 
 import pytest
 from support.translation_models import GERMAN, save_translation_model
+from tqdm import tqdm
 
 import muse_plugin_command
 from muse_plugin.inference import resumable_output as partial_output
@@ -80,6 +82,8 @@ class Command:
         code = 99
         try:
             sys.stdout = sys.stderr = (self.folder / "errors").open("a", buffering=1)
+            # The lock of tqdm is a semaphore that all forks share: a process killed with it would stop the others.
+            tqdm.set_lock(threading.RLock())
             translate.BUFFER_SIZE = BUFFER
             Translator.load = lambda *args, **settings: self.translator
             translate_lines = Translator.translate_lines
