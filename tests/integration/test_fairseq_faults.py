@@ -157,6 +157,19 @@ def test_other_dictionaries_are_named_where_a_checkpoint_does_not_fit(trained, t
     train(trained.data, tmp_path / "checkpoints", "muse_tiny", *finetune)
 
 
+@pytest.mark.parametrize("in_float32", [False, True])
+def test_the_average_of_a_finetuning_begins_from_the_checkpoint(trained, tmp_path, in_float32):
+    flags = ["--store-ema", "--ema-decay", 0.25, *(["--ema-fp32"] if in_float32 else [])]
+    finetune = ["--finetune-from-model", trained.path, "--max-update", 1, "--lr-scheduler", "fixed", "--lr", 0.1]
+    train(trained.data, tmp_path, "muse_tiny", *SMALL, *finetune, *flags)
+    before = torch.load(trained.path, weights_only=False)["model"]
+    after = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)
+    average = after["extra_state"]["ema"]
+    name = "encoder.embed_tokens.weight"
+    assert not torch.equal(after["model"][name], before[name])
+    torch.testing.assert_close(average[name], 0.25 * before[name] + 0.75 * after["model"][name])
+
+
 def test_what_does_not_fit_is_described():
     def describe(model, other):
         try:
