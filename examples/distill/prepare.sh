@@ -30,7 +30,8 @@ train_teacher() { # each script continues where it was; its own steps are marked
 }
 
 step "$work_dir/teacher" train "train the teacher, $teacher (examples/$dataset)" train_teacher
-keep_settings "$data" "${data_settings[@]}" "teacher_checkpoint=$(name_files "$teacher_run" "$teacher_run/checkpoint_avg.pt")" "shards=$shards" "flags=$*"
+keep_settings "$data" "${data_settings[@]}" "teacher_checkpoint=$(name_files "$teacher_run" "$teacher_run/checkpoint_avg.pt")" "shards=$shards" \
+  "flags=" ${1:+"generate_flags=$*"}
 folders=()
 for ((shard = 0; shard < shards; shard++)); do
   step "$data" "translate-$shard" "translate the training text, part $((shard + 1)) of $shards" \

@@ -13,9 +13,8 @@ set -euo pipefail
 # shellcheck source=examples/distill/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
-checkpoint=$(sed -n '/^teacher_checkpoint=/p' "$data/settings.txt" 2>/dev/null || true) # of data that an earlier version made: none
-data_settings+=(${checkpoint:+"$checkpoint"})
+find_data
+while IFS= read -r line; do data_settings+=("$line"); done < <(sed -nE '/^(teacher_checkpoint|generate_flags)=/p' "$data/settings.txt" 2>/dev/null)
 criterion=(--criterion label_smoothed_cross_entropy --label-smoothing 0.1)
 find_devices
 profile=${PROFILE:-published}

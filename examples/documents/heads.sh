@@ -12,13 +12,13 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 unset HEADS
 read -r -a all_heads <<<"${ALL_HEADS:-1 5 10 15 20}"
+# shellcheck source=examples/documents/common.sh
+. "$here/common.sh"
+
 for number in "${all_heads[@]}"; do
   HEADS=$number bash "$here/train.sh" "$@"
   HEADS=$number bash "$here/evaluate.sh" >/dev/null
 done
-
-# shellcheck source=examples/documents/common.sh
-. "$here/common.sh"
 results=()
 for heads in "${all_heads[@]}"; do for_each_fold for_each_run collect_results valid; done
 table=$tables_dir/HEADS$variant.md

@@ -7,22 +7,29 @@
 #   WORK_DIR=...         where the analyses are written (default: runs/gallery); its report.html files have all figures
 #   PICTURES_DIR=...     where the chosen pictures go (default: examples/gallery)
 #   SENTENCE=133         number of the test sentence whose attention is shown
-#   FAST_TRIAL=1         tiny training of the quickstart, to see that all of it works
+#   FAST_TRIAL=1         tiny training of the quickstart, to see that all of it works; its pictures go to WORK_DIR/pictures
 #   SKIP_SETUP=1         use the python on the PATH as it is
 set -euo pipefail
 
+recipe=gallery
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
+# For --help and fail.
+# shellcheck source=examples/recipe/recipe.sh
+. "$here/../recipe/recipe.sh"
+(($# == 0)) || fail "it takes settings from the environment, but got the arguments '$*'; see --help."
 # shellcheck source=scripts/environment.sh
 . "$root/scripts/environment.sh"
 set_up_repository
 export SKIP_SETUP=1
 
-suffix=$([[ "${FAST_TRIAL:-0}" == 1 ]] && echo -trial || echo)
+FAST_TRIAL=${FAST_TRIAL:-${TRIAL:-}} # the recipes call it TRIAL
+suffix='' sentence=133
+if [[ "${FAST_TRIAL:-0}" == 1 ]]; then suffix=-trial sentence=1; fi
 muse_dir=${QUICKSTART_DIR:-$root/runs/quickstart$suffix}
 transformer_dir=$muse_dir-transformer
 work_dir=${WORK_DIR:-$root/runs/gallery$suffix}
-pictures_dir=${PICTURES_DIR:-$here}
+pictures_dir=${PICTURES_DIR:-$([[ -z "$suffix" ]] && echo "$here" || echo "$work_dir/pictures")}
 mkdir -p "$work_dir" "$pictures_dir"
 
 RUN_DIR=$muse_dir bash "$root/examples/quickstart/run.sh"
@@ -31,7 +38,7 @@ RUN_DIR=$transformer_dir ARCH=plain_transformer_tiny bash "$root/examples/quicks
 muse=(--path "$muse_dir/model/checkpoint_avg.pt" --name MUSE)
 transformer=(--against "$transformer_dir/model/checkpoint_avg.pt" --against-name Transformer)
 python -m muse_plugin.cli analyze model "${muse[@]}" "${transformer[@]}" --data "$muse_dir/bin" --split test --cpu \
-  --sentence "${SENTENCE:-133}" --output "$work_dir/model"
+  --sentence "${SENTENCE:-$sentence}" --output "$work_dir/model"
 python -m muse_plugin.cli analyze training --logs "$muse_dir/train.log" "$transformer_dir/train.log" \
   --names MUSE Transformer --output "$work_dir/training"
 python -m muse_plugin.cli evaluate --generation-log "$muse_dir/generated/generate-test.txt" --name MUSE \

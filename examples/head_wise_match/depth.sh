@@ -12,13 +12,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 unset LAYERS
 export TABLE=2
 read -r -a all_layers <<<"${ALL_LAYERS:-1 2 3 4}"
+# shellcheck source=examples/head_wise_match/common.sh
+. "$here/common.sh"
+
 for number in "${all_layers[@]}"; do
   LAYERS=$number bash "$here/train.sh" "$@"
   LAYERS=$number bash "$here/evaluate.sh" >/dev/null
 done
-
-# shellcheck source=examples/head_wise_match/common.sh
-. "$here/common.sh"
 results=()
 test_set=$([[ "$dataset" == mnli ]] && echo matched || echo test)
 for layers in "${all_layers[@]}"; do for_each_system collect_results "$test_set"; done

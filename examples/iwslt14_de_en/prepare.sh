@@ -58,5 +58,5 @@ if [[ "$bidirectional" != 0 ]]; then
   step "$data" binarise-joined "binarise with one dictionary" binarise "$data/bin-joined" de en joined
   step "$data" binarise-both "binarise both directions" binarise_both "$data/bin-joined" de en
 fi
-if [[ "$trial" != 1 && "$subwords" == bpe ]]; then corpus compare "$here/published.sha256" "$data"; fi
+if [[ -z "$(find_changes)" ]]; then corpus compare "$here/published.sha256" "$data"; fi
 printf '%s: ready: %s\n' "$recipe" "$data/bin"

@@ -13,7 +13,7 @@ set -euo pipefail
 # shellcheck source=examples/iwslt15_en_vi/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_data
 find_devices
 rate=0.001 clip=25 # tuned for the Transformer by the authors, and used for MUSE as they are
 case "$model" in

@@ -6,7 +6,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 all_domains="apparel baby books camera_photo dvd electronics health_personal_care imdb kitchen_housewares magazines MR music software sports_outdoors toys_games video"
 start_sentence_recipe mtl16 "$sentence_models" "DOMAIN+=all $all_domains" 'TEST=official|held-out' 'CLEAN=0|1' MAX_WORDS=count WORD_DROPOUT=share HIDDEN=whole
 chosen=${DOMAIN:-all}
-read -r -a domains <<<"${chosen//all/$all_domains}"
+[[ "$chosen" == all || " $chosen " != *' all '* ]] || fail "DOMAIN must be all or some of them, but is '$chosen'; give one of both."
+read -r -a domains <<<"${chosen/#all/$all_domains}"
 choose_regularisation "${WORD_DROPOUT:-0}" 0 "${HIDDEN:-}" ""
 
 choose_data() { # sets data for $domain

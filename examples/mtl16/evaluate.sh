@@ -3,7 +3,7 @@
 #
 #   DOMAIN=apparel bash examples/mtl16/evaluate.sh      the same settings as for train.sh
 #
-# Writes RUN/results/<domain>.json and WORK_DIR/RESULTS.md (compare.py; WORD_VECTORS, WORD_DROPOUT and HIDDEN are part of the name):
+# Writes RUN/results/<domain>.json and WORK_DIR/RESULTS.md (compare.py; WORD_VECTORS, WORD_DROPOUT, HIDDEN and BASELINE are part of the name):
 # a row per domain next to the paper's numbers (not for trials), and with several models paired tests over the domains.
 # Arguments go to `muse-plugin score-labels`: --length-buckets 50,100,200
 set -euo pipefail
@@ -19,6 +19,6 @@ evaluate() {
 
 results=()
 for domain in "${domains[@]}"; do for_each_run evaluate "$@"; done
-table=$work_dir/RESULTS$regular_suffix$vectors_suffix.md
+table=$work_dir/RESULTS$([[ "${BASELINE:-none}" == none ]] || printf -- '-%s' "$BASELINE")$regular_suffix$vectors_suffix.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 printf '%s: compared: %s\n' "$recipe" "$table"

@@ -12,6 +12,7 @@ set -euo pipefail
 
 begin_evaluation
 keep_settings "$run/curve" "generate_flags=$*"
+evaluation=("flags=$*")
 
 count_minutes() { # count_minutes EPOCH: of training until its end; what was interrupted and logged again counts once
   list_epoch_seconds "$run/train.log" |
@@ -25,6 +26,7 @@ translate() { # translate EPOCH CHECKPOINT FLAGS...
 }
 
 for checkpoint in "$run"/checkpoints/checkpoint[0-9]*.pt; do
+  [[ -e "$checkpoint" ]] || fail "there is no checkpoint of an epoch in $run/checkpoints; train with KEEP set to the epochs."
   epoch=${checkpoint##*/checkpoint}
   epoch=${epoch%.pt}
   step "$run/curve" "$epoch" "translate the validation pairs after epoch $epoch" translate "$epoch" "$checkpoint" "$@"

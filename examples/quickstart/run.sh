@@ -13,12 +13,13 @@
 # Safe to run again: finished steps are skipped, an interrupted training continues from its last checkpoint.
 #
 #   RUN_DIR=...     where everything is written (default: runs/quickstart in the repository)
-#   FAST_TRIAL=1    the same steps in a minute with a few sentences and updates, to see that all of it works
+#   FAST_TRIAL=1    or TRIAL=1: the same steps in a minute with a few sentences and updates, to see that all of it works
 #   SKIP_SETUP=1    use the python on the PATH as it is
 #   SUBWORDS=sentencepiece   or sentencepiece:bpe, in place of BPE by subword-nmt: on the untokenised text; MERGES pieces, no verdict
 #   SEED, UPDATES, MAX_TOKENS, MERGES, LR, DROPOUT, ARCH   another training, without a verdict on its score
 # Further arguments go to fairseq-train, e.g.: RUN_DIR=runs/wide bash examples/quickstart/run.sh --encoder-embed-dim 256
 set -euo pipefail
+FAST_TRIAL=${FAST_TRIAL:-${TRIAL:-}} # the other recipes call it TRIAL
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 root=$(cd "$here/../.." && pwd -P)
@@ -27,7 +28,7 @@ recipe=quickstart
 # For check_settings, exists, choose_threads, keep_memory and step.
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
-check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'SKIP_SETUP=0|1' \
+check_settings SEED=whole UPDATES=count MAX_TOKENS=count MERGES=count LR=positive DROPOUT=share 'FAST_TRIAL=0|1' 'TRIAL=0|1' 'SKIP_SETUP=0|1' \
   'SUBWORDS=bpe|sentencepiece|sentencepiece:unigram|sentencepiece:bpe'
 
 # shellcheck source=scripts/environment.sh
@@ -50,6 +51,8 @@ describe_settings() { # in one line, which settings.txt keeps
 }
 defaults=$(describe_settings)
 seed=${SEED:-$seed} updates=${UPDATES:-$updates} max_tokens=${MAX_TOKENS:-$max_tokens} merges=${MERGES:-$merges}
+((updates >= averaged)) || fail "UPDATES must be at least $averaged, for as many checkpoints are averaged, but is $updates."
+if ((updates < averaged * save_interval)); then save_interval=$((updates / averaged)); fi
 lr=${LR:-$lr} dropout=${DROPOUT:-$dropout} arch=${ARCH:-$arch}
 case "${SUBWORDS:-bpe}" in
   bpe) ;;

@@ -104,6 +104,10 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   if [[ -n "${ROW:-}" && " ${*:3}" != *' ROW='* ]]; then
     fail "ROW must be unset in this recipe, but is '$ROW'; rows of the tables are trained by iwslt14_de_en and multi30k."
   fi
+  local name
+  for name in PROFILE BIDIRECTIONAL MODELS SEEDS; do # what other recipes read, and would be missed
+    [[ -z "${!name:-}" || "${*:3}" =~ (^|\ )$name\+?= ]] || fail "$name must be unset in this recipe, which does not read it, but is '${!name}'."
+  done
   if [[ "${ROW:-}" == help ]]; then
     show_rows
     exit 0
@@ -134,8 +138,9 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   if [[ "$subwords" == sentencepiece ]]; then subwords=sentencepiece:unigram; fi
   joint=${JOINT:-1}
   # shellcheck disable=SC2034 # for train.sh
-  keep=${KEEP:-10}
   averaged=${AVERAGED:-10} # for evaluate.sh
+  # shellcheck disable=SC2034 # for train.sh
+  keep=${KEEP:-$((averaged > 10 ? averaged : 10))}
   # shellcheck disable=SC2034 # for train.sh
   share_flags=()
   # shellcheck disable=SC2034
@@ -221,7 +226,7 @@ plan_batches() { # plan_batches TOTAL MOST: sets max_tokens (per device, at most
 
 step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets its output, DIR/times.tsv the seconds of every attempt
   # shellcheck disable=SC2034 # the trap reads started
-  local step_dir=$1 step_name=$2 what=$3 started=$SECONDS code step_log=$1/$2.log running=$1/.$2.running # names that COMMAND does not use
+  local step_dir=$1 step_name=$2 what=$3 started=$SECONDS code=0 step_log=$1/$2.log running=$1/.$2.running killed='' lock # names that COMMAND does not use
   shift 3
   if [[ "$node" != 0 ]]; then step_log=$step_dir/$step_name.node$node.log; fi # of several nodes, which share the folder, the first keeps the books
   if [[ -e "$step_dir/.$step_name.done" ]]; then
@@ -232,7 +237,11 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   mkdir -p "$step_dir"
   if [[ "$node" == 0 ]]; then
     # An attempt that was killed could not write its time; its last output tells it.
-    if [[ -e "$running" && -e "$step_log" ]]; then printf '%s\t%d\n' "$step_name" "$(($(date -r "$step_log" +%s) - $(date -r "$running" +%s)))" >>"$step_dir/times.tsv"; fi
+    if [[ -e "$running" && -e "$step_log" ]]; then killed=$(($(date -r "$step_log" +%s) - $(date -r "$running" +%s))); fi
+    exec {lock}>>"$running"
+    if command -v flock >/dev/null; then flock --nonblock --conflict-exit-code 75 "$lock" || code=$?; fi # macOS has none
+    ((code != 75)) || fail "the step '$what' is running already, in another process; wait for it or stop it."
+    if [[ -n "$killed" ]]; then printf '%s\t%d\n' "$step_name" "$killed" >>"$step_dir/times.tsv"; fi
     : >"$running"
   fi
   # Not as a condition: bash would ignore set -e within the command, and with it failures in the middle of a function.
@@ -244,6 +253,7 @@ step() { # step DIR NAME WHAT COMMAND...: runs a step once; DIR/NAME.log gets it
   ) 3>&1 >>"$step_log" 2>&1 # what a step writes to descriptor 3 is shown
   code=$?
   set -e
+  if [[ "$node" == 0 ]]; then exec {lock}>&-; fi
   if ((code != 0)); then
     tail -n 5 "$step_log" >&2
     fail "the step '$what' failed, its whole output is in $step_log. Run the same command again to continue from here."
@@ -295,6 +305,7 @@ keep_evaluation() { # keep_evaluation DIR NAME=VALUE...: what was averaged and t
     rm -f "$dir/.average.done" "$dir/.model.done" "$dir"/.generate*.done
   fi
   printf '%s\n' "$wanted" >"$dir/evaluation.txt"
+  evaluation=("$@") # for score
 }
 
 drop_usual() { # drop_usual NAME=VALUE...: of the settings on standard input, those that are neither these nor usual; values may be patterns
@@ -398,11 +409,20 @@ generate() { # generate DIR SUBSET FLAGS...: translates a subset; DIR/generated/
     --results-path "$dir/generated" "${device_flags[@]}"
 }
 
-score() { # score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the settings, command and times of the run on record, and what judge set
-  local dir=$1 log=$2 output=$3 record
+# score DIR LOG OUTPUT FLAGS...: `muse-plugin evaluate` with the settings, command and times of the run on record, the settings of the
+# evaluation, and what judge set
+score() {
+  local dir=$1 log=$2 output=$3 record setting
   shift 3
   rm -f "$output" # what fails leaves no score of before
   record_settings "$dir"
+  for setting in "${evaluation[@]}"; do
+    case "$setting" in
+      flags=) ;;
+      flags=*) record+=(--record "generate_$setting") ;; # flags are those of the training
+      *) record+=(--record "$setting") ;;
+    esac
+  done
   case "$subwords" in
     none) record+=(--post-process none) ;;
     sentencepiece*) record+=(--post-process sentencepiece) ;;
@@ -623,10 +643,17 @@ choose_directions() {
   run=$work_dir/$2$name-seed$seed
 }
 
-find_start() { # for train.sh: the data are there, and what BIDIRECTIONAL=finetune starts from; sets direction_flags
+find_data() { # find_data [STEP]: for train.sh: the data are there, in the subwords of now
+  local made now="SUBWORDS=$subwords JOINT=$joint"
+  [[ -e "$data/.${1:-binarise}.done" ]] || fail "there is no data in ${bin:-$data}; run prepare.sh with the same settings first."
+  if [[ ! -f "$data/settings.txt" ]]; then return; fi
+  made=$(awk -F= '{ value[$1] = $2 } END { print "SUBWORDS=" ("subwords" in value ? value["subwords"] : "bpe"), "JOINT=" ("joint" in value ? value["joint"] : 1) }' "$data/settings.txt")
+  [[ "$made" == "$now" ]] || fail "the data in $data are of $made, but now it is $now; set the same, or prepare other data by WORK_DIR=..."
+}
+
+find_start() { # for train.sh: find_data, and what BIDIRECTIONAL=finetune starts from; sets direction_flags
   local checkpoint=${pretrained:-}/checkpoints/checkpoint_best.pt
-  [[ -e "$data/.$prepared.done" ]] ||
-    fail "there is no data in $bin; run prepare.sh with the same settings first."
+  find_data "$prepared"
   direction_flags=()
   if [[ "$bidirectional" == 0 ]]; then return; fi
   direction_flags=(--share-all-embeddings)

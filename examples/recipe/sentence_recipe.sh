@@ -103,14 +103,18 @@ prepare_text() { # prepare_text DATA FLAGS...: `muse-plugin prepare-text` into D
   local dir=$1
   shift
   python -m muse_plugin.cli prepare-text --output "$dir/bin" --overwrite "${prepare_vector_flags[@]}" "$@" |
-    tee >(grep -E '^(train|valid|test[0-9]*|skipped|repaired|vocabulary)' >&3 || true)
+    tee >(grep -E '^(train|valid|test[0-9]*|skipped|repaired|vocabulary)' >&3 || cat >/dev/null)
 }
 
 read_data_settings() { # read_data_settings DATA: sets data_settings, what prepare.sh was told, for the settings of a run
-  local line
+  local line made
   [[ -e "$1/.text.done" ]] || fail "there is no data in $1; run prepare.sh with the same settings first."
   data_settings=()
   while IFS= read -r line; do data_settings+=("data_$line"); done <"$1/settings.txt"
+  name_vectors
+  made=$(sed -n 's/^word_vectors=//p' "$1/settings.txt")
+  [[ -z "$vectors_name" || -z "$made" || "$made" == "$vectors_name" ]] ||
+    fail "the data in $1 are of the vectors $made, but WORD_VECTORS is $vectors_name now; set the same, or prepare other data by WORK_DIR=..."
 }
 
 choose_architecture() { # choose_architecture [PRESET]: sets arch, and size_flags for a trial, from $model
@@ -182,7 +186,7 @@ train_sentences() { # train_sentences RUN [DATA] FLAGS...: fairseq-train on one 
   command+=("$@" --user-dir "$user_dir" --save-dir "$dir/checkpoints" --seed "$seed" --log-format simple --num-workers 0 "${device[@]}")
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
   # The whole log goes to the step's log, a line per epoch and our warnings also to the screen.
-  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (valid|train) \| | \| WARNING \| muse_plugin' >&3 || true)
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E ' \| (valid|train) \| | \| WARNING \| muse_plugin' >&3 || cat >/dev/null)
 }
 
 train_baseline() { # train_baseline RUN DATA FLAGS...: a floor, which answers all splits at once; of the flags it reads the longest text
@@ -193,7 +197,7 @@ train_baseline() { # train_baseline RUN DATA FLAGS...: a floor, which answers al
     shift
   done
   printf '%q ' "${command[@]}" >"$dir/train-command.txt"
-  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E '^(valid|chosen)' >&3 || true)
+  "${command[@]}" 2>&1 | tee >(grep --line-buffered -E '^(valid|chosen)' >&3 || cat >/dev/null)
 }
 
 predict_split() { # predict_split RUN SPLIT: answers of the best checkpoint to a split, RUN/predictions/SPLIT.jsonl
@@ -220,7 +224,7 @@ evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores
   [[ -e "$dir/.train.done" ]] || fail "there is no finished training in $dir; run train.sh with the same settings first."
   step "$dir" "predict-$split" "predict $test_set (${dir#"$work_dir"/})" predict_split "$dir" "$split"
   mkdir -p "$dir/results"
-  if [[ -f "$dir/results/$test_set.json" && "$(cat "$dir/results/.$test_set.flags" 2>/dev/null)" == "$*" ]]; then
+  if [[ "$dir/results/$test_set.json" -nt "$dir/predictions/$split.jsonl" && "$(cat "$dir/results/.$test_set.flags" 2>/dev/null)" == "$*" ]]; then
     printf '%s: score %s (%s): done before\n' "$recipe" "$test_set" "${dir#"$work_dir"/}"
     return
   fi

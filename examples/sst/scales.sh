@@ -14,6 +14,9 @@ unset MODELS ALPHA SCALES
 read -r -a alphas <<<"${ALPHAS-1 0.5 0 -0.5 -1}"
 read -r -a singles <<<"${SINGLES-3 N/16 N/8 N/4}"
 
+# shellcheck source=examples/sst/common.sh
+. "$here/common.sh"
+
 run_variant() { # run_variant NAME=VALUE FLAGS...
   local setting=$1
   shift
@@ -23,9 +26,6 @@ run_variant() { # run_variant NAME=VALUE FLAGS...
 
 for alpha in "${alphas[@]}"; do run_variant "ALPHA=$alpha" "$@"; done
 for scale in "${singles[@]}"; do run_variant "SCALES=$scale" "$@"; done
-
-# shellcheck source=examples/sst/common.sh
-. "$here/common.sh"
 results=()
 for alpha in "${alphas[@]}"; do
   scale_suffix=-alpha$alpha

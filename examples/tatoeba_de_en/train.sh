@@ -13,7 +13,7 @@ set -euo pipefail
 # shellcheck source=examples/tatoeba_de_en/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_data
 find_devices
 ffn=512
 case "$model" in

@@ -33,7 +33,7 @@ use_published() {
   cp "$data/original/bpe.32000" "$data/bpe.codes"
   for language in en de; do
     for from in train=train.tok.clean valid=newstest2013.tok test=newstest2014.tok; do
-      cp "$data/original/${from#*=}.bpe.32000.$language" "$data/bpe/${from%=*}.$language"
+      limit_lines 400 <"$data/original/${from#*=}.bpe.32000.$language" >"$data/bpe/${from%=*}.$language"
       sed -E 's/@@( |$)//g' "$data/bpe/${from%=*}.$language" >"$data/text/${from%=*}.$language"
     done
   done

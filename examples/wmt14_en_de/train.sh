@@ -14,7 +14,7 @@ set -euo pipefail
 # shellcheck source=examples/wmt14_en_de/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_data
 find_devices
 tokens=458752
 updates=${UPDATES:-30000}

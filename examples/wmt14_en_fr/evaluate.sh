@@ -13,9 +13,7 @@ set -euo pipefail
 
 begin_evaluation
 checkpoint=${CHECKPOINT:-best}
-kept=()
-if [[ "$checkpoint" != best ]]; then kept=("checkpoint=$checkpoint"); fi
-keep_evaluation "$run" "${kept[@]}" "flags=$*"
+keep_evaluation "$run" "checkpoint=$checkpoint" "flags=$*"
 step "$run" model "write the model folder" save_model "$run" "$run/checkpoints/checkpoint_$checkpoint.pt" "$data" "$bin" en fr
 step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_$checkpoint.pt" \
   --task translation --source-lang en --target-lang fr --beam 5 --lenpen 0.8 --batch-size 128 "$@"
@@ -26,4 +24,4 @@ case "$model" in # published, half a point to either side
   transformer) expected=(42.9 42.4 43.4) ;;
 esac
 judge "$recipe, $model" "${expected[@]}" checkpoint=last valid=newstest updates=80000 tokens_per_update=655360
-score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang fr --record "checkpoint=$checkpoint"
+score "$run" "$run/generated/generate-test.txt" "$run/results.json" --target-lang fr

@@ -13,7 +13,7 @@ set -euo pipefail
 # shellcheck source=examples/wmt14_en_fr/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$data/.binarise.done" ]] || fail "there is no data in $data; run prepare.sh with the same settings first."
+find_data
 find_devices
 # All embeddings are shared. The presets of MUSE say so; fairseq reads --share-all-embeddings as its opposite where it is on by default.
 attention=(--attention-dropout 0.1 --input-dropout 0.1)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.helpers import REPOSITORY, assert_refused, load_program, recipe_environment
+from support.recipes import WRITE_DOWN, parse_call, read_calls, run_recipe, run_written_down
 
 QUICKSTART = REPOSITORY / "examples" / "quickstart"
 COLLECTION = REPOSITORY.parent / "shared" / "data" / "tatoeba-en-de" / "deu.txt.gz"
@@ -147,6 +148,27 @@ def test_wrong_subwords_are_named(tmp_path):
         "SUBWORDS must be bpe, sentencepiece, sentencepiece:unigram or sentencepiece:bpe, but is 'wordpiece'."
         in finished.stderr
     )
+
+
+@pytest.mark.parametrize(("updates", "interval"), [(None, 100), (200, 66), (3, 1)])
+def test_a_short_training_saves_as_many_checkpoints_as_are_averaged(tmp_path, updates, interval):
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    for step in ("prepare", "binarise", "average", "generate"):
+        (run_dir / f".{step}.done").touch()
+    settings = {"RUN_DIR": str(run_dir)} | ({} if updates is None else {"UPDATES": str(updates)})
+    programs = {"fairseq-train": WRITE_DOWN, "python": "exit 0"}
+    done = run_written_down(tmp_path, "quickstart", "run", programs=programs, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (args,) = map(parse_call, read_calls(tmp_path))
+    assert (args.save_interval_updates, args.keep_interval_updates) == (interval, 3)
+
+
+def test_fewer_updates_than_averaged_checkpoints_are_refused(tmp_path):
+    done = run_recipe("quickstart", "run", RUN_DIR=str(tmp_path / "run"), UPDATES="2")
+    assert_refused(done, "UPDATES must be at least 3, for as many checkpoints are averaged, but is 2.")
+    done = run_recipe("quickstart", "run", RUN_DIR=str(tmp_path / "run"), UPDATES="1", TRIAL="1")
+    assert_refused(done, "UPDATES must be at least 2")  # a trial averages two
 
 
 def test_second_run_does_nothing_twice(trial):

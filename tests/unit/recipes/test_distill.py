@@ -64,8 +64,8 @@ def test_what_another_teacher_wrote_is_not_taken(tmp_path):
     (teacher / "checkpoint_avg.pt").write_text("one")
     programs = {"fairseq-generate": "exit 1"}
 
-    def prepare(**settings):
-        return run_written_down(tmp_path, "distill", "prepare", programs=programs, **settings)
+    def prepare(*arguments, **settings):
+        return run_written_down(tmp_path, "distill", "prepare", *arguments, programs=programs, **settings)
 
     first = prepare()
     assert "train the teacher, transformer (examples/multi30k): done before\n" in first.stdout
@@ -76,6 +76,7 @@ def test_what_another_teacher_wrote_is_not_taken(tmp_path):
         assert refused.returncode == 2
         assert "teacher was made with other settings" in refused.stderr
         assert f"> {name.lower().removeprefix('teacher_')}={value}" in refused.stderr
+    assert_refused(prepare("--beam", "1"), "> generate_flags=--beam 1")  # one part is translated already
     (teacher / "checkpoint_avg.pt").write_text("other")
     assert_refused(prepare(), "> teacher_checkpoint=en-de-transformer-seed1@")
 

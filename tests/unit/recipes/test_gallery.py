@@ -5,7 +5,8 @@ import io
 import numpy
 import pytest
 from PIL import Image
-from support.helpers import REPOSITORY, load_program
+from support.helpers import REPOSITORY, assert_refused, load_program
+from support.recipes import WRITE_DOWN, read_calls, run_written_down
 
 GALLERY = REPOSITORY / "examples" / "gallery"
 
@@ -47,6 +48,22 @@ def test_the_command_names_what_is_no_picture(shrinker, tmp_path, capsys):
     assert [path.name for path in out.iterdir()] == ["good.png"]
     assert shrinker.main([str(tmp_path / "bad.png"), "--output", str(out)]) == 2
     assert "bad.png" in capsys.readouterr().err
+
+
+def test_a_trial_keeps_the_pictures_of_the_gallery(tmp_path):
+    for name in ("quickstart", "quickstart-transformer"):
+        (tmp_path / name).mkdir()
+        for step in ("prepare", "binarise", "train", "average", "generate"):
+            (tmp_path / name / f".{step}.done").touch()
+    settings = {"FAST_TRIAL": "1", "QUICKSTART_DIR": str(tmp_path / "quickstart")}
+    done = run_written_down(tmp_path, "gallery", "make", programs={"python": WRITE_DOWN}, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    calls = read_calls(tmp_path)
+    (sentence,) = [words[words.index("--sentence") + 1] for words in calls if "--split" in words]
+    assert sentence == "1"  # there are 60 in a trial
+    assert calls[-1][:3] == [str(GALLERY / "shrink.py"), "--output", str(tmp_path / "work" / "pictures")]
+    refused = run_written_down(tmp_path, "gallery", "make", "--sentence", "3", programs={}, **settings)
+    assert_refused(refused, "it takes settings from the environment, but got the arguments '--sentence 3'; see --help.")
 
 
 def test_every_picture_of_the_gallery_is_small_and_shown():

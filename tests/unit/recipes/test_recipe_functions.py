@@ -1,5 +1,6 @@
 """The functions of recipe.sh on their own: steps, settings, counts."""
 
+import itertools
 import subprocess
 
 import pytest
@@ -29,6 +30,23 @@ def test_a_step_is_done_once(run, tmp_path):
     assert (tmp_path / "count").read_text() == "x\n"
     assert (tmp_path / "name.log").read_text() == "hidden\n"
     assert (tmp_path / "times.tsv").read_text().split("\t")[0] == "name"
+
+
+def test_two_processes_do_not_run_a_step_at_once(run, tmp_path):
+    text = """
+    work() { touch "$work_dir/begun"; while [[ ! -e "$work_dir/end" ]]; do sleep 0.1; done; }
+    step "$work_dir" name "do it" work &
+    while [[ ! -e "$work_dir/begun" ]]; do sleep 0.1; done
+    (step "$work_dir" name "do it" touch "$work_dir/second") || echo "refused: $?"
+    touch "$work_dir/end"
+    wait
+    """
+    done = run(text)
+    assert "refused: 2\n" in done.stdout
+    assert "error: the step 'do it' is running already, in another process; wait for it or stop it." in done.stderr
+    assert (tmp_path / ".name.done").exists()
+    assert not (tmp_path / "second").exists()
+    assert len((tmp_path / "times.tsv").read_text().splitlines()) == 1
 
 
 def test_a_step_that_fails_in_its_middle_has_failed(run, tmp_path):
@@ -83,6 +101,40 @@ def test_a_score_that_fails_leaves_none_of_before(run, tmp_path):
     done = run('score "$work_dir" "$work_dir/missing" "$work_dir/scores.json"')
     assert done.returncode != 0
     assert not (tmp_path / "scores.json").exists()
+
+
+def test_a_score_has_the_settings_of_its_evaluation_on_record(run, tmp_path):
+    for name in ("settings.txt", "times.tsv", "train-command.txt"):
+        (tmp_path / name).write_text("flags=--dropout 0.3\n" if name == "settings.txt" else "")
+    text = """
+    python() {{ printf '%s\n' "$@"; }}
+    keep_evaluation "$work_dir" averaged=5 "flags={}"
+    score "$work_dir" log "$work_dir/scores.json"
+    """
+    words = run(text.format("--beam 1")).stdout.splitlines()
+    recorded = [after for word, after in itertools.pairwise(words) if word == "--record"]
+    assert recorded == ["flags=--dropout 0.3", "train_command=", "averaged=5", "generate_flags=--beam 1"]
+    assert "generate_flags=" not in run(text.format("")).stdout
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "sentence"),
+    [
+        ("merges=9", {}, ""),
+        ("subwords=sentencepiece:bpe", {"SUBWORDS": "sentencepiece:bpe"}, ""),
+        ("joint=0", {"JOINT": "0"}, ""),
+        ("subwords=none", {}, "are of SUBWORDS=none JOINT=1, but now it is SUBWORDS=bpe JOINT=1; set the same"),
+        ("merges=9", {"JOINT": "0"}, "are of SUBWORDS=bpe JOINT=1, but now it is SUBWORDS=bpe JOINT=0; set the same"),
+    ],
+)
+def test_training_has_the_subwords_of_its_data(run, tmp_path, made, now, sentence):
+    (tmp_path / ".binarise.done").touch()
+    (tmp_path / "settings.txt").write_text(f"{made}\nflags=\n")
+    done = run("data=$work_dir\nfind_data\necho found", **now)
+    if sentence:
+        assert_refused(done, sentence)
+    else:
+        assert done.stdout == "found\n", done.stderr
 
 
 def test_files_of_one_name_are_told_apart(run, tmp_path):

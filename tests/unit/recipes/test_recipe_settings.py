@@ -146,6 +146,13 @@ def test_a_setting_may_have_several_values_and_many_choices(tmp_path):
             {"DICTIONARY": "joined", "JOINT": "0"},
             "DICTIONARY=joined needs joint subwords, but JOINT is 0;",
         ),
+        (
+            "iwslt14_de_en",
+            {"PROFILE": "cpu"},
+            "PROFILE must be unset in this recipe, which does not read it, but is 'c",
+        ),
+        ("multi30k", {"SEEDS": "1 2"}, "SEEDS must be unset in this recipe, which does not read it, but is '1 2'."),
+        ("mtl16", {"DOMAIN": "all MR"}, "DOMAIN must be all or some of them, but is 'all MR'; give one of both."),
         ("wmt14_en_fr", {"AVERAGED": "5"}, "AVERAGED must not be set: one checkpoint is tested here"),
     ],
 )
@@ -170,6 +177,10 @@ SHARED_SETTINGS = {  # some of them
     "quickstart/run.sh": [],
     "multi30k/train.sh": ["WORK_DIR", "SEED", "SKIP_SETUP"],
     "documents/evaluate.sh": ["MODEL", "WARMUP", "WORD_VECTORS"],
+    "documents/heads.sh": ["MODEL", "WARMUP"],
+    "head_wise_match/depth.sh": ["MODEL", "WARMUP"],
+    "sst/scales.sh": ["MODEL", "WARMUP"],
+    "gallery/make.sh": [],
 }
 
 

@@ -263,6 +263,49 @@ def test_word_vectors_are_those_that_were_prepared(tmp_path):
     assert args.freeze_word_vectors
 
 
+def test_data_of_other_vectors_are_refused(tmp_path):
+    (tmp_path / "glove.txt").write_text("the 1 2 3 4\n", encoding="utf-8")
+    mark_prepared(tmp_path / "work" / "fine" / "data-vectors", "word_vectors=other.txt@123\n")
+    done = run_script(tmp_path, "sst", WORD_VECTORS=str(tmp_path / "glove.txt"))
+    assert_refused(done, "are of the vectors other.txt@123, but WORD_VECTORS is glove.txt@", "prepare other data by")
+
+
+def run_functions(folder, text):
+    """Runs shell text with the functions of the recipes of sentences, in a folder."""
+    program = f"set -euo pipefail\n. {EXAMPLES}/recipe/sentence_recipe.sh\nrecipe=test work_dir=$1 run=$1\n{text}"
+    command = ["bash", "-c", program, "bash", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_what_is_predicted_again_is_scored_again(tmp_path):
+    (tmp_path / ".train.done").touch()
+    text = """
+    record_run() { record=(); }
+    predict_split() { mkdir -p "$1/predictions"; echo "$RANDOM" >"$1/predictions/$2.jsonl"; }
+    python() { cat "$4" >"$6"; }
+    node=0
+    evaluate_run "$run" test test
+    evaluate_run "$run" test test
+    cmp "$run/predictions/test.jsonl" "$run/results/test.json"
+    """
+    for _ in range(2):
+        done = run_functions(tmp_path, text)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("score test") == 1
+        (tmp_path / ".predict-test.done").unlink()
+
+
+def test_a_training_outlives_the_reader_of_its_output(tmp_path):
+    text = """
+    fairseq-train() { for i in {1..20000}; do echo "epoch $i | valid | loss 1"; done; touch "$run/ended"; }
+    num_gpus=0 seed=1 user_dir=none
+    train_sentences "$run" data 3> >(head -n 1 >/dev/null) >/dev/null
+    """
+    done = run_functions(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ended").exists()
+
+
 def test_vectors_of_another_file_of_the_same_name_are_told_apart(tmp_path):
     program = (
         f". {EXAMPLES}/recipe/recipe.sh; . {EXAMPLES}/recipe/sentence_recipe.sh; vectors=$1; name_vectors\n"

@@ -8,7 +8,7 @@ import torch
 from fairseq import optim
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
-from support.recipes import read_settings
+from support.recipes import read_settings, run_recipe
 from support.reference import make_dictionary
 from torch import nn
 
@@ -56,6 +56,23 @@ def test_embeddings_are_shared_unless_subwords_are_separate(tmp_path, recipe, mo
     for joint in ("1", "0"):
         settings = convert_namespace_to_omegaconf(read_settings(tmp_path / joint, recipe, MODEL=model, JOINT=joint))
         assert settings.model.share_all_embeddings == (joint == "1")
+
+
+def test_as_many_checkpoints_stay_as_are_averaged(tmp_path):
+    for given, kept in (("25", 25), ("5", 10)):
+        assert read_settings(tmp_path / given, "multi30k", AVERAGED=given).keep_last_epochs == kept
+
+
+@pytest.mark.parametrize("settings", [{"JOINT": "0"}, {"DICTIONARY": "joined"}, {}])
+def test_other_data_than_the_published_are_not_compared_with_these(tmp_path, settings):
+    data = tmp_path / "work" / "data"
+    data.mkdir(parents=True)
+    for step in ("download", "unpack", "tokenize", "split", "segment", "binarise"):
+        (data / f".{step}.done").touch()
+    done = run_recipe("iwslt14_de_en", "prepare", WORK_DIR=str(tmp_path / "work"), **settings)
+    assert (done.returncode == 0) == bool(settings)
+    assert ("ready: " in done.stdout) == bool(settings)
+    assert ("No such file or directory" in done.stderr) == (not settings)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
