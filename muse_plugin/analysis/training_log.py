@@ -31,10 +31,12 @@ INNER, EPOCH = "train_inner", "train"  # means since the last line of the log, a
 _PUBLISHED = ".tsv"
 _EVENTS = "events.out.tfevents.*"
 
-_INNER_LINE = re.compile(r"(?:^|\| )epoch \d+:\s+\d+ / \d+ (\S+=.*)$")
-_VALID_LINE = re.compile(r"(?:^|\| )epoch \d+ \| valid on '([^']+)' subset \| (.*)$")
-_EPOCH_LINE = re.compile(r"(?:^|\| )epoch \d+ \| (\S+ \S+ \| .*)$")
-_JSON_LINE = re.compile(r"(?:^|\| )(\{\"epoch\": .*\})$")
+# Logs of fairseq-train, of fairseq-hydra-train, and of Python where something else has set it up before fairseq.
+_START = r"(?:^|\| |\] - |^[A-Z]+:[\w.]+:)"
+_INNER_LINE = re.compile(_START + r"epoch \d+:\s+\d+ / \d+ (\S+=.*)$")
+_VALID_LINE = re.compile(_START + r"epoch \d+ \| valid on '([^']+)' subset \| (.*)$")
+_EPOCH_LINE = re.compile(_START + r"epoch \d+ \| (\S+ \S+ \| .*)$")
+_JSON_LINE = re.compile(_START + r"(\{\"epoch\": .*\})$")
 
 
 class TrainingRow(NamedTuple):

@@ -47,7 +47,7 @@ class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion
 
         Raises:
             ValueError: if the model has no linear output projection.
-            NotImplementedError: if it is sharded or has an adaptive softmax.
+            NotImplementedError: see ``find_output_projection``.
         """
         if not reduce:
             return super().forward(model, sample, reduce=False)
@@ -84,7 +84,7 @@ def find_output_projection(model: nn.Module) -> nn.Linear:
 
     Raises:
         ValueError: if there is none, or the model cannot stop before it.
-        NotImplementedError: if the model is sharded or has an adaptive softmax.
+        NotImplementedError: if the model is sharded, has an adaptive softmax, or looks for unused parameters.
     """
     decoder = getattr(model, "decoder", None)
     if getattr(decoder, "adaptive_softmax", None) is not None:
@@ -99,14 +99,20 @@ def find_output_projection(model: nn.Module) -> nn.Linear:
             f"--criterion {NAME} needs a model whose decoder.output_projection is linear, but "
             f"{type(model).__name__} has {type(projection).__name__}; use --criterion label_smoothed_cross_entropy."
         )
-    inner, wrappers = model, []  # of distributed training
+    inner, wrappers, finds_unused = model, [], False  # of distributed training
     while isinstance(getattr(inner, "module", None), nn.Module):
         wrappers.append(type(inner).__name__)
+        finds_unused |= getattr(inner, "find_unused_parameters", False)
         inner = inner.module
     if weight.dim() != 2 or "FullyShardedDataParallel" in wrappers:
         raise NotImplementedError(
             f"--criterion {NAME} reads the output weight outside the model, where --ddp-backend fully_sharded does not "
             "show it; use --criterion label_smoothed_cross_entropy or another --ddp-backend."
+        )
+    if finds_unused and weight is not decoder.embed_tokens.weight:
+        raise NotImplementedError(
+            f"--criterion {NAME} reads the output weight outside the model, where --find-unused-parameters takes it "
+            "for unused; drop that flag, or add --share-decoder-input-output-embed."
         )
     if "features_only" not in inspect.signature(inner.forward).parameters:
         raise ValueError(

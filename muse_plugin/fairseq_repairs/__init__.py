@@ -16,7 +16,8 @@ _FILES = """
     atomic_checkpoints checkpoint_bombs fasta_without_shell hollow_data batches_after_resuming resuming
     several_cpu_processes spawned_processes equal_processes interrupted_waiting heartbeat_timeout faulty_batch
     architecture_help misspelt_flags misspelt_overrides diverse_beam generation_shards moses_languages
-    checkpoint_mismatch unused_bias unlogged_metric bare_replace_unk upsampled_part tied_ema ema_of_finetuning
+    checkpoint_mismatch unused_bias unlogged_metric bare_replace_unk upsampled_part tied_ema
+    resumed_ema half_precision_resuming
 """
 REPAIRS: tuple[Repair, ...] = tuple(
     value

@@ -170,6 +170,47 @@ def test_the_average_of_a_finetuning_begins_from_the_checkpoint(trained, tmp_pat
     torch.testing.assert_close(average[name], 0.25 * before[name] + 0.75 * after["model"][name])
 
 
+# ---- resuming --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--fp16", "--fp16-init-scale", 4, "--fp16-scale-window", 4],
+        ["--memory-efficient-fp16", "--fp16-init-scale", 4, "--fp16-scale-window", 4],
+        ["--bf16"],
+        ["--fp16", "--fp16-init-scale", 4, "--store-ema", "--ema-decay", 0.9, "--ema-fp32"],
+        ["--store-ema", "--ema-decay", 0.9, "--ema-update-freq", 2],
+    ],
+)
+def test_what_resumes_equals_what_never_stopped(trained, tmp_path, flags):
+    def fit(folder, updates):
+        train(trained.data, folder, "muse_tiny", *SMALL, *flags, "--max-update", updates, "--disable-validation")
+        return torch.load(folder / "checkpoint_last.pt", weights_only=False)
+
+    whole = fit(tmp_path / "whole", 7)
+    fit(tmp_path / "parts", 3)
+    parts = fit(tmp_path / "parts", 7)
+    states = [
+        (state["model"], state["last_optimizer_state"], state["extra_state"].get("ema")) for state in (whole, parts)
+    ]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_other_weights_are_not_replaced_by_those_of_the_optimizer(trained, tmp_path):
+    """As where a checkpoint was changed by hand."""
+    flags = [*SMALL, "--bf16", "--disable-validation", "--lr-scheduler", "fixed"]
+    train(trained.data, tmp_path, "muse_tiny", *flags, "--max-update", 1, "--lr", 0.1)
+    path, name = tmp_path / "checkpoint_last.pt", "encoder.embed_tokens.weight"
+    state = torch.load(path, weights_only=False)
+    state["model"][name] += 1
+    torch.save(state, path)
+    train(trained.data, tmp_path, "muse_tiny", *flags, "--max-update", 2, "--lr", 1e-9)
+    torch.testing.assert_close(
+        torch.load(path, weights_only=False)["model"][name], state["model"][name], rtol=0.01, atol=0.01
+    )
+
+
 def test_what_does_not_fit_is_described():
     def describe(model, other):
         try:

@@ -22,11 +22,14 @@ EPOCH = {"loss": 9.0, "nll_loss": 8.75, "ppl": 430.54, "num_updates": 4, "lr": 0
 VALID = {"loss": 8.0, "nll_loss": 7.75, "ppl": 215.27, "bleu": 3.25, "num_updates": 4}
 
 
-def write_log(path, kind, has_prefix=True, inner=INNER):
+OWN = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+HYDRA = "[%(asctime)s][%(name)s][%(levelname)s] - %(message)s"
+
+
+def write_log(path, kind, form=OWN, inner=INNER):
     """Writes what fairseq-train does, by fairseq's own progress bars."""
     handler = logging.FileHandler(path, mode="a")
-    if has_prefix:
-        handler.setFormatter(logging.Formatter("%(asctime)s | %(levelname)s | %(name)s | %(message)s"))
+    handler.setFormatter(logging.Formatter(form))
     logger = logging.getLogger("fairseq.logging.progress_bar")
     level, propagates = logger.level, logger.propagate
     logger.setLevel(logging.INFO)
@@ -78,9 +81,9 @@ def expect(name, inner=INNER):
 
 
 @pytest.mark.parametrize("kind", ["simple", "json"])
-@pytest.mark.parametrize("has_prefix", [True, False], ids=["standard output", "log file"])
-def test_logs_of_fairseq_are_read(tmp_path, kind, has_prefix):
-    rows = read_run(write_log(tmp_path / "train.log", kind, has_prefix), "run")
+@pytest.mark.parametrize("form", [OWN, "%(message)s", HYDRA, logging.BASIC_FORMAT])  # the second: a log file
+def test_logs_of_fairseq_are_read(tmp_path, kind, form):
+    rows = read_run(write_log(tmp_path / "train.log", kind, form), "run")
     assert len(rows) == len(set(rows))
     assert set(rows) == expect("run")
     curve = [(row.updates, row.value) for row in rows if (row.part, row.measure) == ("train_inner", "loss_bits")]

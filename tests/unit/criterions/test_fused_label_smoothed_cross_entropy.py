@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.helpers import assert_close
+from torch import nn
 
 from muse_plugin.criterions.fused_label_smoothed_cross_entropy import NAME
 
@@ -81,3 +82,20 @@ def test_models_without_a_linear_output_projection_are_refused(make_model, make_
         criterion(make_model("fconv"), make_sample())
     with pytest.raises(ValueError, match=r"can stop before its output layer .*, which LightConvModel cannot; use"):
         criterion(make_model("lightconv_iwslt_de_en"), make_sample())
+
+
+def test_a_search_for_unused_parameters_needs_a_shared_output_layer(make_model, make_sample, make_criterion):
+    class Wrapper(nn.Module):  # as DistributedDataParallel with --find-unused-parameters
+        find_unused_parameters = True
+
+        def __init__(self, module):
+            super().__init__()
+            self.module, self.decoder = module, module.decoder
+
+        def forward(self, *rest, **named):
+            return self.module(*rest, **named)
+
+    criterion = make_criterion(NAME)
+    with pytest.raises(NotImplementedError, match="--find-unused-parameters takes it for unused; drop that flag"):
+        criterion(Wrapper(make_model("muse_tiny")), make_sample())
+    criterion(Wrapper(make_model("muse_tiny", "--share-decoder-input-output-embed")), make_sample())

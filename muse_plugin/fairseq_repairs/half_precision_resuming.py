@@ -1,0 +1,62 @@
+"""Keeps what --fp16 and --bf16 have in float32, so that a training that resumes equals one that never stopped."""
+
+from typing import Any
+
+import torch
+from fairseq.optim import fp16_optimizer
+from torch import Tensor
+
+from muse_plugin.fairseq_repairs.repair import Repair, replace
+
+# Of last_optimizer_state, as loss_scale is.
+_WEIGHTS, _SCALER = "float32_weights", "loss_scaler"
+_COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+
+
+def _list_weights(optimizer: Any) -> list[Tensor]:
+    """The weights in float32; none with --memory-efficient-fp16."""
+    weights = getattr(optimizer, "fp32_params", [])
+    return [weight.data for weight in (weights.values() if isinstance(weights, dict) else weights)]
+
+
+def _put_back(optimizer: Any, stored: list[Tensor]) -> None:
+    """Unless the weights of the model are others than those that were stored, rounded."""
+    weights, dtype = _list_weights(optimizer), optimizer.fp16_params[0].dtype
+    if [x.shape for x in weights] == [x.shape for x in stored] and all(
+        torch.equal(new.to(dtype), old.to(new.device, dtype)) for new, old in zip(weights, stored, strict=True)
+    ):
+        for new, old in zip(weights, stored, strict=True):
+            new.copy_(old)
+
+
+def _keep(mixin: type) -> None:
+    @replace(mixin, "state_dict")
+    def state_dict(original: Any, self: Any) -> dict[str, Any]:
+        state = original(self)
+        if weights := _list_weights(self):
+            state[_WEIGHTS] = weights
+        if self.scaler is not None:
+            state[_SCALER] = {name: getattr(self.scaler, name) for name in _COUNTERS}
+        return state
+
+    @replace(mixin, "load_state_dict")
+    def load_state_dict(original: Any, self: Any, state: dict[str, Any], optimizer_overrides: Any = None) -> None:
+        state = dict(state)
+        stored, counters = state.pop(_WEIGHTS, []), state.pop(_SCALER, {})
+        original(self, state, optimizer_overrides)
+        if stored and _list_weights(self):
+            _put_back(self, stored)
+        if self.scaler is not None:
+            vars(self.scaler).update(counters)
+
+
+def _apply() -> None:
+    _keep(fp16_optimizer._FP16OptimizerMixin)
+    _keep(fp16_optimizer._MemoryEfficientFP16OptimizerMixin)
+
+
+REPAIR = Repair(
+    why="a checkpoint of --fp16 or --bf16 has the weights in half precision alone, so that a training that resumes "
+    "loses what it has learnt below that, and counts again until the next loss scale",
+    remedy=_apply,
+)
