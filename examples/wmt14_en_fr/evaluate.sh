@@ -13,7 +13,10 @@ set -euo pipefail
 
 begin_evaluation
 checkpoint=${CHECKPOINT:-best}
-keep_evaluation "$run" "checkpoint=$checkpoint" "flags=$*"
+kept=()
+if [[ "$checkpoint" != best ]]; then kept=("checkpoint=$checkpoint"); fi
+keep_evaluation "$run" "${kept[@]}" "flags=$*"
+evaluation=("checkpoint=$checkpoint" "flags=$*")
 step "$run" model "write the model folder" save_model "$run" "$run/checkpoints/checkpoint_$checkpoint.pt" "$data" "$bin" en fr
 step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_$checkpoint.pt" \
   --task translation --source-lang en --target-lang fr --beam 5 --lenpen 0.8 --batch-size 128 "$@"
