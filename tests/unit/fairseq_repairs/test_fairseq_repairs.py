@@ -19,6 +19,7 @@ from fairseq.dataclass.configs import EMAConfig
 from fairseq.models.ema.ema import EMA
 from fairseq.modules.dynamic_convolution import DynamicConv_scripatable
 from fairseq.ngram_repeat_block import NGramRepeatBlock
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.helpers import assert_close
@@ -315,6 +316,27 @@ def test_rdrop_keeps_its_weight_when_validation_fails():
     with pytest.raises(KeyError, match="net_input"):
         criterion(Halves().eval(), {})
     assert criterion.rdrop_alpha == 1.0
+
+
+# ---- the scale of --amp ----------------------------------------------------------------------------------------------
+
+
+def test_the_scale_of_amp_is_kept():
+    def make():
+        optimizer = AMPOptimizer.__new__(AMPOptimizer)
+        inner = torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        optimizer.fp32_optimizer = SimpleNamespace(optimizer=inner)
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=3)
+        return optimizer
+
+    first, second = make(), make()
+    for _ in range(4):  # which double the scale once
+        first.scaler.scale(first.optimizer.param_groups[0]["params"][0].sum()).backward()
+        first.scaler.step(first.optimizer)
+        first.scaler.update()
+    second.load_state_dict(first.state_dict())
+    assert second.scaler.state_dict() == first.scaler.state_dict()
+    assert (second.scaler.get_scale(), second.scaler.state_dict()["_growth_tracker"]) == (8.0, 1)
 
 
 # ---- the average of tied weights -------------------------------------------------------------------------------------
