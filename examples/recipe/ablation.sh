@@ -20,6 +20,7 @@ folder=$tools/../${RECIPE:-iwslt14_de_en}
 # shellcheck disable=SC2016 # the dollar signs are awk's
 read -r -a rows <<<"${ROWS:-$(read_rows 'if ($2 ~ /6/) printf "%s ", $1')}"
 read -r -a seeds <<<"${SEEDS:-1 2 3}"
+unset SEEDS # the recipes read SEED
 
 find_run() ( # find_run ROW SEED: the folder of a run, by the recipe's own settings; refuses a row that is none of the recipe
   # shellcheck disable=SC2030 # for this function alone

@@ -224,7 +224,8 @@ def test_a_row_whose_score_was_published_for_other_data_is_told_so_before_traini
     data.mkdir(parents=True)
     (data / "settings.txt").write_text(f"{kept}\ntrial=0\nflags=\n")
     (data / ".binarise.done").touch()
-    done = run_written_down(tmp_path, recipe, "train", programs={"fairseq-train": "true"}, ROW="no_ffn")
+    settings = {"ROW": "no_ffn", "SUBWORDS": "sentencepiece" if "subwords=" in kept else "bpe"}
+    done = run_written_down(tmp_path, recipe, "train", programs={"fairseq-train": "true"}, **settings)
     assert done.returncode == 0, done.stderr
     before = done.stdout.partition("(its output:")[0]
     assert ("note: the score of no_ffn was published for" in before) == (note is not None)
