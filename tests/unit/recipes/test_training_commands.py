@@ -61,6 +61,9 @@ def test_embeddings_are_shared_unless_subwords_are_separate(tmp_path, recipe, mo
 def test_as_many_checkpoints_stay_as_are_averaged(tmp_path):
     for given, kept in (("25", 25), ("5", 10)):
         assert read_settings(tmp_path / given, "multi30k", AVERAGED=given).keep_last_epochs == kept
+    settings = [{"AVERAGED": "25"}, {}, {"KEEP": "12"}, {"KEEP": "30"}]
+    calls = [read_settings(tmp_path / f"wmt{i}", "wmt14_en_de", **given) for i, given in enumerate(settings)]
+    assert [args.keep_interval_updates for args in calls] == [25, 20, 12, 30]
 
 
 @pytest.mark.parametrize("settings", [{"JOINT": "0"}, {"DICTIONARY": "joined"}, {}])
