@@ -137,10 +137,8 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   subwords=${SUBWORDS:-bpe}
   if [[ "$subwords" == sentencepiece ]]; then subwords=sentencepiece:unigram; fi
   joint=${JOINT:-1}
-  # shellcheck disable=SC2034 # for train.sh
   averaged=${AVERAGED:-10} # for evaluate.sh
-  # shellcheck disable=SC2034 # for train.sh
-  keep=${KEEP:-$((averaged > 10 ? averaged : 10))}
+  choose_keep 10
   # shellcheck disable=SC2034 # for train.sh
   share_flags=()
   # shellcheck disable=SC2034
@@ -149,6 +147,11 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   mkdir -p "$work_dir"
   work_dir=$(cd "$work_dir" && pwd -P)
   raw_dir=${RAW_DIR:-$work_dir/raw}
+}
+
+choose_keep() { # choose_keep USUAL: sets keep, for train.sh: KEEP, or the usual number, or as many as are averaged
+  # shellcheck disable=SC2034
+  keep=${KEEP:-$((averaged > $1 ? averaged : $1))}
 }
 
 read_rows() { # read_rows AWK: runs AWK on every row of rows.tsv

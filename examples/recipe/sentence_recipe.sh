@@ -111,9 +111,10 @@ read_data_settings() { # read_data_settings DATA: sets data_settings, what prepa
   [[ -e "$1/.text.done" ]] || fail "there is no data in $1; run prepare.sh with the same settings first."
   data_settings=()
   while IFS= read -r line; do data_settings+=("data_$line"); done <"$1/settings.txt"
-  name_vectors
   made=$(sed -n 's/^word_vectors=//p' "$1/settings.txt")
-  [[ -z "$vectors_name" || -z "$made" || "$made" == "$vectors_name" ]] ||
+  if [[ -z "$made" ]]; then return; fi # no vectors, or learned ones, which need not be read to tell them apart
+  name_vectors
+  [[ -z "$vectors_name" || "$made" == "$vectors_name" ]] ||
     fail "the data in $1 are of the vectors $made, but WORD_VECTORS is $vectors_name now; set the same, or prepare other data by WORK_DIR=..."
 }
 

@@ -4,6 +4,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
 start_recipe wmt14_en_de "muse muse_simple transformer" 'SUBSET=test|valid'
+choose_keep 20
 
 data=$work_dir/data
 bin=$data/bin

@@ -39,5 +39,5 @@ keep_run "model=$model" "simcut=$simcut" "rdrop=$rdrop" "bpe_dropout=$bpe_dropou
 follow_validation
 step "$run" train "train $name (${updates:-75 epochs}${updates:+ updates})" train_model "$run" "$bin" --source-lang en --target-lang de --arch "$arch" \
   --dropout 0.3 "${attention[@]}" --optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 0 \
-  "${schedule[@]}" "${stop[@]}" --save-interval-updates 500 --keep-interval-updates "$((keep > 20 ? keep : ${KEEP:-20}))" --no-epoch-checkpoints \
+  "${schedule[@]}" "${stop[@]}" --save-interval-updates 500 --keep-interval-updates "$keep" --no-epoch-checkpoints \
   "${criterion[@]}" "${trial_flags[@]}" "$@"

@@ -16,7 +16,7 @@ checkpoint=${CHECKPOINT:-best}
 kept=()
 if [[ "$checkpoint" != best ]]; then kept=("checkpoint=$checkpoint"); fi
 keep_evaluation "$run" "${kept[@]}" "flags=$*"
-evaluation=("checkpoint=$checkpoint" "flags=$*")
+evaluation=("checkpoint=$checkpoint" "flags=$*") # on record also where it is the usual one
 step "$run" model "write the model folder" save_model "$run" "$run/checkpoints/checkpoint_$checkpoint.pt" "$data" "$bin" en fr
 step "$run" generate "translate newstest2014" generate "$run" test "$bin" --path "$run/checkpoints/checkpoint_$checkpoint.pt" \
   --task translation --source-lang en --target-lang fr --beam 5 --lenpen 0.8 --batch-size 128 "$@"

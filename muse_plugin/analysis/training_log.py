@@ -32,7 +32,7 @@ _PUBLISHED = ".tsv"
 _EVENTS = "events.out.tfevents.*"
 
 # Logs of fairseq-train, of fairseq-hydra-train, and of Python where something else has set it up before fairseq.
-_START = r"(?:^|\| |\] - |^[A-Z]+:[\w.]+:)"
+_START = r"(?:^(?:[A-Z]+:[\w.]+:)?|\| |\] - )"
 _INNER_LINE = re.compile(_START + r"epoch \d+:\s+\d+ / \d+ (\S+=.*)$")
 _VALID_LINE = re.compile(_START + r"epoch \d+ \| valid on '([^']+)' subset \| (.*)$")
 _EPOCH_LINE = re.compile(_START + r"epoch \d+ \| (\S+ \S+ \| .*)$")

@@ -99,16 +99,16 @@ def find_output_projection(model: nn.Module) -> nn.Linear:
             f"--criterion {NAME} needs a model whose decoder.output_projection is linear, but "
             f"{type(model).__name__} has {type(projection).__name__}; use --criterion label_smoothed_cross_entropy."
         )
-    inner, wrappers, finds_unused = model, [], False  # of distributed training
+    inner, wrappers = model, []  # of distributed training
     while isinstance(getattr(inner, "module", None), nn.Module):
-        wrappers.append(type(inner).__name__)
-        finds_unused |= getattr(inner, "find_unused_parameters", False)
+        wrappers.append(inner)
         inner = inner.module
-    if weight.dim() != 2 or "FullyShardedDataParallel" in wrappers:
+    if weight.dim() != 2 or any(type(one).__name__ == "FullyShardedDataParallel" for one in wrappers):
         raise NotImplementedError(
             f"--criterion {NAME} reads the output weight outside the model, where --ddp-backend fully_sharded does not "
             "show it; use --criterion label_smoothed_cross_entropy or another --ddp-backend."
         )
+    finds_unused = any(getattr(one, "find_unused_parameters", False) for one in wrappers)
     if finds_unused and weight is not decoder.embed_tokens.weight:
         raise NotImplementedError(
             f"--criterion {NAME} reads the output weight outside the model, where --find-unused-parameters takes it "

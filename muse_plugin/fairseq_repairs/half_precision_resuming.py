@@ -23,11 +23,12 @@ def _list_weights(optimizer: Any) -> list[Tensor]:
 
 def _put_back(optimizer: Any, stored: list[Tensor]) -> None:
     """Unless the weights of the model are others than those that were stored, rounded."""
-    weights, dtype = _list_weights(optimizer), optimizer.fp16_params[0].dtype
-    if [x.shape for x in weights] == [x.shape for x in stored] and all(
-        torch.equal(new.to(dtype), old.to(new.device, dtype)) for new, old in zip(weights, stored, strict=True)
-    ):
-        for new, old in zip(weights, stored, strict=True):
+    weights = _list_weights(optimizer)
+    if [x.shape for x in weights] != [x.shape for x in stored]:
+        return
+    pairs = list(zip(weights, stored, strict=True))
+    if all(torch.equal(*(x.to(new.device, optimizer.fp16_params[0].dtype) for x in (new, old))) for new, old in pairs):
+        for new, old in pairs:
             new.copy_(old)
 
 
@@ -57,8 +58,7 @@ def _keep(optimizer: type) -> None:
         state = dict(state)
         stored, scaler = state.pop(_WEIGHTS, []), state.pop(_SCALER, {})
         original(self, state, optimizer_overrides)
-        if stored and _list_weights(self):
-            _put_back(self, stored)
+        _put_back(self, stored)
         if self.scaler is not None:
             _set_scaler(self.scaler, scaler)
 
