@@ -49,6 +49,7 @@ run_logged() {
 
 versions="3.10 to 3.14"
 check_version='import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))'
+tell_version='import sys; print("%d.%d" % sys.version_info[:2])'
 
 is_usable_python() { # of these versions, able to make virtual environments
   "$1" -c "import venv, ensurepip; $check_version" >/dev/null 2>&1
@@ -68,6 +69,15 @@ find_python() {
     fi
   done
   fail "no Python $versions with venv and ensurepip was found; install one (Debian: python3-venv) or name it: PYTHON=/path/to/python3.11"
+}
+
+refuse_other_python() { # an environment that is there stays as it is
+  local wanted has
+  [[ -n "${PYTHON:-}" && -x "$python" ]] || return 0
+  wanted=$(find_python)
+  wanted=$("$wanted" -c "$tell_version") has=$("$python" -c "$tell_version")
+  [[ "$wanted" == "$has" ]] ||
+    fail "PYTHON must be of the environment's version, Python $has of $prefix, but $PYTHON is Python $wanted; leave it unset, or deactivate or remove that environment to get one made."
 }
 
 make_environment() {
@@ -137,6 +147,7 @@ is_current() {
   [[ -x "$python" && ! -e "$unfinished" ]] && "$python" "$inspect" is-current "$stamp" "${extras[@]}" 2>/dev/null
 }
 
+refuse_other_python
 if is_current; then
   if $if_needed; then
     exit 0

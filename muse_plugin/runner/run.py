@@ -88,11 +88,12 @@ class Translator:
         At most ``batch_size`` sentences of ``max_tokens`` source tokens, padding included, are translated at once; of
         each, ``nbest`` is at most ``beam``. Warnings count from ``first_line``; the settings are those of ``search``.
         """
+        if isinstance(lines, str):
+            raise TypeError(f"lines must be a list of them, but got the text {lines[:60]!r}; give [text] for one.")
         check_settings({"nbest": nbest, "batch_size": batch_size, "max_tokens": max_tokens, **settings})
         encoded = {i: tokens for i, line in enumerate(lines) if (tokens := self.read_line(line, first_line + i))}
         answers, batch = [[] for _ in lines], []
-        numbers = sorted(encoded, key=lambda number: len(encoded[number]))
-        for number, following in itertools.zip_longest(numbers, numbers[1:]):
+        for number, following in itertools.pairwise([*sorted(encoded, key=lambda i: len(encoded[i])), None]):
             batch.append(number)
             length = 0 if following is None else len(encoded[following]) + 1
             if following is None or len(batch) == batch_size or (len(batch) + 1) * length > max_tokens:
@@ -300,9 +301,8 @@ def read_config(folder):
     config = read_json(path)
     kinds = {"source_dictionary": str, "target_dictionary": str, "left_pad_source": bool, "histories": dict}
     kinds |= {"max_source_positions": int, "max_target_positions": int, "files": dict}
-    if config.get("format_version") != FORMAT_VERSION:
-        found = repr(config.get("format_version"))[:60]
-        raise ValueError(f"{path} must have format_version {FORMAT_VERSION}, but has {found}; {WAY_OUT}.")
+    if (found := config.get("format_version")) != FORMAT_VERSION:
+        raise ValueError(f"{path} must have format_version {FORMAT_VERSION}, but has {repr(found)[:60]}; {WAY_OUT}.")
     faults = [f"{name!r} is no {kind.__name__}" for name, kind in kinds.items() if type(config.get(name)) is not kind]
     if not faults:
         needed = {"encoder.onnx", "decoder_step.onnx", "text_pipeline.json"}

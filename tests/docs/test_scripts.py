@@ -103,6 +103,18 @@ def test_setup_refuses_unknown_options_and_an_unusable_python(tmp_path):
     assert done.returncode == 1
     assert "PYTHON must be Python 3.10 to 3.14 with venv and ensurepip, but /bin/false is not." in done.stderr
     assert not (tmp_path / "a copy" / ".venv").exists()
+    # An environment is there already, of another version.
+    interpreter = tmp_path / "a copy" / ".venv" / "bin" / "python"
+    interpreter.parent.mkdir(parents=True)
+    interpreter.write_text("#!/bin/sh\necho 2.7\n", encoding="utf-8")
+    interpreter.chmod(0o755)
+    done = run_command(["bash", str(copy / "setup.sh")], cwd=tmp_path, env={**env, "PYTHON": sys.executable})
+    assert done.returncode == 1
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert (
+        f"Python 2.7 of {interpreter.parents[1]}, but {sys.executable} is Python {own}; leave it unset" in done.stderr
+    )
+    shutil.rmtree(interpreter.parents[1])
     done = run_command(["bash", str(copy / "setup.sh")], cwd=tmp_path, env={**env, "VIRTUAL_ENV": str(tmp_path)})
     assert done.returncode == 1
     assert f"the active environment {tmp_path} has no working python and pip" in done.stderr

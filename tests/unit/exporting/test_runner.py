@@ -218,6 +218,13 @@ def test_settings_out_of_range_are_refused(ours, name):
             ours.translate(["Zug"], **{name: value})
 
 
+def test_a_text_in_place_of_lines_is_refused(ours):
+    with pytest.raises(
+        TypeError, match=r"lines must be a list of them, but got the text 'Zug'; give \[text\] for one\."
+    ):
+        ours.translate("Zug")
+
+
 def test_a_long_line_of_a_later_block_is_named_by_its_place_in_the_text(exported, bare):
     done = run_program(exported, bare, b"\n" * 1001 + b"Bahnhof " * 5000 + b"\n", "--beam", "1")
     assert done.returncode == 0

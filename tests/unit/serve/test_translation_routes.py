@@ -175,8 +175,24 @@ def test_deepls_refusals_have_its_form(server):
     assert translate(server, "/v2/translate", text="a", target_lang="FR")[1] == {
         "message": "'target_lang' must be en, but got FR; this model translates from de to en."
     }
-    fields = {"text": "a", "target_lang": "EN", "tag_handling": "xml"}
-    assert translate(server, "/v2/translate", **fields)[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rest"),
+    [
+        ("tag_handling", "xml", "send plain text."),
+        ("glossary_id", "7f3a", "this model has no glossaries."),
+        ("formality", "more", "this model knows one; 'prefer_more' and 'prefer_less' are taken as wishes."),
+    ],
+)
+def test_what_deepl_offers_and_this_server_does_not_is_refused(server, name, value, rest):
+    status, answer = translate(server, "/v2/translate", text="a", target_lang="EN", **{name: value})
+    assert (status, answer) == (400, {"message": f"'{name}' must not be given; {rest}"})
+
+
+@pytest.mark.parametrize("formality", ["default", "prefer_less", ""])
+def test_a_formality_that_is_only_a_wish_is_no_fault(server, formality):
+    assert translate(server, "/v2/translate", text="a", target_lang="EN", formality=formality)[0] == 200
 
 
 @pytest.mark.parametrize(
