@@ -47,6 +47,8 @@ class SentenceCNNConfig(SentenceModelConfig):
 class SentenceCNNModel(SentenceModel):
     """Filters of several widths and a maximum over words (Kim 2014, arXiv:1408.5882)."""
 
+    unread_flags = ("dropout",)
+
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""
@@ -79,6 +81,8 @@ class Unchanged(nn.Module):
 @register("sentence_average", SentenceAverageConfig)
 class SentenceAverageModel(SentenceModel):
     """The average of the embedded words."""
+
+    unread_flags = ("dropout",)
 
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> Unchanged:

@@ -17,7 +17,7 @@ from muse_plugin.contracts.sentences import check_sentence_task
 from muse_plugin.models.attention_bias_flags import EncoderAttentionBiasFlags, warn_of_idle_bias_flags
 from muse_plugin.models.muse_config import flat_flags, read_stages
 from muse_plugin.models.muse_faults import warn_of_idle_branch_flags
-from muse_plugin.models.sentence_config import warn_of_idle_flags
+from muse_plugin.models.sentence_config import warn_of_idle_flags, warn_without_effect
 from muse_plugin.models.sentence_embedder import build_embedder
 from muse_plugin.modules.attention_heads import Heads
 from muse_plugin.modules.classifier import build_classifier
@@ -63,6 +63,7 @@ class SentenceModel(BaseFairseqModel):
     """
 
     config_class: type  # of ``register``
+    unread_flags: tuple[str, ...] = ()  # of the trunk, which this encoder does not read
 
     def __init__(
         self,
@@ -169,6 +170,7 @@ class SentenceModel(BaseFairseqModel):
         tags = task.predicts == "tags"
         if not task.loads_checkpoint:
             warn_of_idle_flags(flat, cls.config_class, tags, task.pairs)
+            warn_without_effect(flat, cls.config_class, cls.unread_flags, "with this encoder")
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
                 warn_of_idle_bias_flags(flat, cls.config_class, "encoder")
             if hasattr(flat, "encoder_branches"):
