@@ -16,7 +16,7 @@ teacher_dir=${TEACHER_DIR:-$work_dir/$dataset}
 case "$dataset" in
   multi30k)
     source=en target=de test=test_2016_flickr width=${WIDTH:-128} teacher_data=$teacher_dir/en-de prefix=en-de-
-    text_flags=(--normalize --lower)
+    text_flags=(--normalize --lower-case)
     ;;
   tatoeba_de_en) source=de target=en test=test width=${WIDTH:-256} teacher_data=$teacher_dir/data prefix='' ;;
 esac

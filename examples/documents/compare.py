@@ -80,9 +80,8 @@ def main() -> int:
         results = read_results(args.results)
         return make_table(results, read_published(args.published)), [result.record for result in results]
 
-    parser = results_table.make_parser(__doc__.split("\n")[0], "files that evaluate.sh or --keep wrote")
-    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
-    return results_table.run("compare", parser, make)
+    published = Path(__file__).with_name("published.tsv")
+    return results_table.run("compare", __doc__.split("\n")[0], make, published)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Optional
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
@@ -45,22 +45,16 @@ def read_mrpc(file: BinaryIO) -> Iterator[Pair]:
         yield Pair(f"line {number}", cells[0], cells[3], cells[4])
 
 
-def read_squad(file: BinaryIO, held_out: bool) -> Iterator[Pair]:
+def read_squad(file: BinaryIO, held_out: Optional[bool] = None) -> Iterator[Pair]:
     """Questions of SQuAD 2.0 with their paragraphs.
 
     Args:
         file: the JSON.
-        held_out: the articles for validation instead of those for training.
+        held_out: only the articles for validation, or only those for training; None for all.
     """
     for number, article in enumerate(_read_articles(file), start=1):
-        if held_out == (number % SQUAD_HELD_OUT == 0):
+        if held_out in (None, number % SQUAD_HELD_OUT == 0):
             yield from _read_article(article, number)
-
-
-def read_whole_squad(file: BinaryIO) -> Iterator[Pair]:
-    """All questions of SQuAD 2.0 with their paragraphs."""
-    for number, article in enumerate(_read_articles(file), start=1):
-        yield from _read_article(article, number)
 
 
 def _read_articles(file: BinaryIO) -> list[Any]:
@@ -103,7 +97,7 @@ FORMS: dict[str, Form] = {
     "qqp-numbered": Form(QQP_LABELS, read_columns, written=NUMBERS),
     "wikiqa": Form(WIKIQA_LABELS, read_columns, written=NUMBERS),
     "qnli": Form(QNLI_LABELS, read_qnli),
-    "squad": Form(SQUAD_LABELS, read_whole_squad),
+    "squad": Form(SQUAD_LABELS, read_squad),
     "squad-train": Form(SQUAD_LABELS, lambda file: read_squad(file, held_out=False)),
     "squad-valid": Form(SQUAD_LABELS, lambda file: read_squad(file, held_out=True)),
 }

@@ -11,6 +11,6 @@ data=$work_dir/data
 dictionary=${DICTIONARY:-own} # of each language, or one of both
 if [[ "$dictionary" == joined && "$joint" == 0 ]]; then fail "DICTIONARY=joined needs joint subwords, but JOINT is 0; set one of them."; fi
 usual_data=(merges=10000) # others are on the record of a run
-text_flags=(--lower) # as corpus.py tokenize is given them
+text_flags=(--lower-case) # corpus.py tokenize is given them, too
 choose_criterion "$data"
 choose_directions "${row:-$model}" '' "$data/bin-joined"

@@ -8,5 +8,5 @@ start_recipe iwslt15_en_vi "muse muse_simple transformer transformer_usual"
 data=$work_dir/data
 bin=$data/bin
 usual_data=(merges=10000) # others are on the record of a run
-text_flags=(--split) # the files are tokenised already
+text_flags=(--tokenizer none --detokenize) # the files are tokenised already
 choose_criterion "$data"

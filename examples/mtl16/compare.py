@@ -216,9 +216,8 @@ def main() -> int:
         runs.sort(key=lambda run: (run.domain, run.model, len(run.seed), run.seed))
         return make_report(runs, read_published(args.published)), [run.record for run in runs]
 
-    parser = results_table.make_parser(__doc__.split("\n")[0], "files that evaluate.sh or --keep wrote")
-    parser.add_argument("--published", type=Path, default=Path(__file__).with_name("published.tsv"))
-    return results_table.run("compare", parser, make)
+    published = Path(__file__).with_name("published.tsv")
+    return results_table.run("compare", __doc__.split("\n")[0], make, published)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ fi
 if [[ "$attention" != none && -n "$row" ]]; then fail "ROW=$row has its own attention, but ATTENTION is $attention; set one of them."; fi
 
 usual_data=(merges=10000) # others are on the record of a run
-text_flags=(--normalize --lower) # what corpus.py tokenize makes of a raw sentence with these flags is as the text of the files
+text_flags=(--normalize --lower-case) # what corpus.py tokenize makes of a raw sentence with these flags is as the text of the files
 choose_criterion "$data"
 choose_directions "${row:-$model}$([[ "$attention" == none ]] || printf -- '-%s' "$attention")" "en-$target-" "$data/bin"
 direction_settings=()

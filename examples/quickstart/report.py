@@ -13,6 +13,7 @@ from pathlib import Path
 
 import sacrebleu
 
+from muse_plugin.evaluation.expectation import judge
 from muse_plugin.evaluation.generation_log import check_complete, read_generation_log
 from muse_plugin.files.lines import read_lines
 from muse_plugin.results.run_record import describe_run
@@ -35,23 +36,6 @@ def show_examples(sources: list[str], references: list[str], translations: list[
     print(f"\n{len(chosen)} of {len(sources)} test sentences, evenly spaced:\n")
     for i in chosen:
         print(f"  German       {sources[i]}\n  reference    {references[i]}\n  translation  {translations[i]}\n")
-
-
-def judge(bleu: float, expected: tuple[float, float], run_dir: Path) -> tuple[bool, str]:
-    low, high = expected
-    if low <= bleu <= high:
-        return True, f"PASS: BLEU {bleu:.1f} lies in the expected interval, {low:g} to {high:g}."
-    if bleu < low:
-        advice = (
-            f"look at {run_dir / 'train.log'}: did training reach its last update, does the loss on 'valid' fall, "
-            "is there a warning?"
-        )
-    else:
-        advice = (
-            "that is too good to be true: did a test sentence get into the training data, or did a setting change? "
-            "If the change is meant, change the interval in run.sh."
-        )
-    return False, f"FAIL: BLEU {bleu:.1f} lies outside the expected interval, {low:g} to {high:g}; {advice}"
 
 
 def main() -> int:
@@ -81,9 +65,9 @@ def main() -> int:
         f"time {sum(times.values())} s after set-up ({', '.join(f'{name} {value}' for name, value in times.items())})"
     )
 
-    passed, sentence = None, "No verdict on the score: this was not the run with the default settings."
+    verdict = {"passed": None, "sentence": "No verdict on the score: this was not the run with the default settings."}
     if args.expect:
-        passed, sentence = judge(bleu.score, tuple(args.expect), run_dir)
+        verdict = judge("bleu", bleu.score, *args.expect)
     result = {
         "bleu": round(bleu.score, 2),
         "bleu_signature": str(bleu_metric.get_signature()),
@@ -91,7 +75,7 @@ def main() -> int:
         "chrf_signature": str(chrf_metric.get_signature()),
         "test_sentences": len(references),
         "expected_bleu": args.expect,
-        "passed": passed,
+        "passed": verdict["passed"],
         "settings": (run_dir / "settings.txt").read_text(encoding="utf-8").strip(),
         "train_command": (run_dir / "train-command.txt").read_text(encoding="utf-8").strip(),
         "seconds": times,
@@ -99,11 +83,11 @@ def main() -> int:
     }
     (run_dir / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
-    print(f"\n{sentence}\n\nAll numbers and settings: {run_dir / 'result.json'}\nA sentence of your own:\n")
+    print(f"\n{verdict['sentence']}\n\nAll numbers and settings: {run_dir / 'result.json'}\nA sentence of your own:\n")
     print(f"  echo 'Ich habe Hunger.' | muse-plugin translate --path {shlex.quote(str(run_dir / 'model'))}\n")
     if "VIRTUAL_ENV" not in os.environ and (Path(sys.prefix) / "bin" / "activate").is_file():
         print(f"(after: source {shlex.quote(str(Path(sys.prefix) / 'bin' / 'activate'))})\n")
-    return 1 if passed is False else 0
+    return 1 if verdict["passed"] is False else 0
 
 
 if __name__ == "__main__":

@@ -246,7 +246,11 @@ def run_segments(args: argparse.Namespace) -> None:
 
 def run_tokenize(args: argparse.Namespace) -> None:
     work = partial(
-        tokenize_line, lang=args.lang, normalize=args.normalize, aggressive=args.aggressive, lower=args.lower
+        tokenize_line,
+        lang=args.lang,
+        normalize=args.normalize,
+        aggressive=args.aggressive_hyphens,
+        lower=args.lower_case,
     )
     lines = read_lines(args.input)
     tokenized: Iterator[str] = map(work, lines)
@@ -391,8 +395,8 @@ def build_parser() -> argparse.ArgumentParser:
     command.add_argument("output", type=Path)
     command.add_argument("--lang", required=True)
     command.add_argument("--normalize", action="store_true", help="normalise punctuation first")
-    command.add_argument("--aggressive", action="store_true", help="split words at hyphens")
-    command.add_argument("--lower", action="store_true", help="write small letters")
+    command.add_argument("--aggressive-hyphens", action="store_true", help="split words at hyphens")
+    command.add_argument("--lower-case", action="store_true", help="write small letters")
     command.add_argument("--workers", type=int, default=1, help="processes")
     command = add("clean", run_clean, "drop pairs by length and ratio")
     command.add_argument("--inputs", type=Path, nargs=2, required=True)

@@ -125,7 +125,7 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   model=${MODEL:-muse}
   seed=${SEED:-1}
   node=${NODE_RANK:-${SLURM_NODEID:-0}} # the number of this node among several
-  text_flags=() # of save_pipeline.py, see the recipe's common.sh
+  text_flags=() # of muse-plugin text-pipeline, see the recipe's common.sh
   # What a trial trains: a model of these sizes.
   trial_flags=()
   if [[ "$trial" == 1 ]]; then
@@ -387,19 +387,22 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
 }
 
 save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
-  local model_dir=$1/model checkpoint=$2 dir=$3 bin_dir=$4 source=$5 target=$6 file files=()
-  name_subwords "$dir"
-  file=${subword_files[0]}
+  local model_dir=$1/model checkpoint=$2 bin_dir=$4 kind=bpe-codes files=()
+  name_subwords "$3"
   # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
-  if [[ "$subwords" == bpe && "$(head -n 1 "$file")" != '#version: 0.2'* ]]; then
-    printf '%s: warning: %s is not of version 0.2, so %s is not written\n' "$recipe" "$file" "$model_dir" >&3
+  if [[ "$subwords" == bpe && "$(head -n 1 "${subword_files[0]}")" != '#version: 0.2'* ]]; then
+    printf '%s: warning: %s is not of version 0.2, so %s is not written\n' "$recipe" "${subword_files[0]}" "$model_dir" >&3
     return
   fi
+  if [[ "$subwords" == sentencepiece* ]]; then kind=sentencepiece; fi
+  if [[ "$joint" == 0 ]]; then
+    files=("--source-$kind" "${subword_files[0]}" "--target-$kind" "${subword_files[1]}")
+  elif [[ "$subwords" != none ]]; then
+    files=("--$kind" "${subword_files[0]}")
+  fi
   rm -rf "${model_dir:?}"
-  if [[ "$subwords" != none ]]; then files=(--subwords "${subword_files[@]}"); fi
-  python "$recipe_tools/save_pipeline.py" --langs "$source" "$target" "${files[@]}" --output "$model_dir" \
-    "${text_flags[@]}"
-  cp "$bin_dir/dict.$source.txt" "$bin_dir/dict.$target.txt" "$model_dir"
+  python -m muse_plugin.cli text-pipeline --source-lang "$5" --target-lang "$6" --tokenizer moses "${text_flags[@]}" \
+    "${files[@]}" --data "$bin_dir" --output "$model_dir"
   ln "$checkpoint" "$model_dir/" 2>/dev/null || cp "$checkpoint" "$model_dir/"
   printf "%s: translate other sentences: muse-plugin translate --path %q\n" "$recipe" "$model_dir" >&3
 }

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar
 
 import markdown_table
 
@@ -274,31 +274,30 @@ def write(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def make_parser(description: str, results: str) -> argparse.ArgumentParser:
-    """The flags of a program that makes a report: files, what is above it, where it goes, and the runs to keep."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("results", type=Path, nargs="+", help=results)
-    parser.add_argument("--intro", type=Path, help="text that goes above the table")
-    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
-    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
-    return parser
-
-
 def run(
     name: str,
-    parser: argparse.ArgumentParser,
+    description: str,
     make: Callable[[argparse.Namespace], tuple[str, list[dict[str, Any]]]],
+    published: Optional[Path] = None,
 ) -> int:
-    """Makes and writes a report.
+    """Reads the flags of a program that makes a report, makes it and writes it.
 
     Args:
         name: of the program, for messages.
-        parser: see ``make_parser``.
+        description: what it is for.
         make: from the flags to the report and the evaluations that it is of.
+        published: the usual file of published scores, for a report that compares with one.
 
     Returns:
         The exit code.
     """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("results", type=Path, nargs="+", help="files that an evaluate.sh or --keep wrote")
+    parser.add_argument("--intro", type=Path, help="text that goes above the table")
+    parser.add_argument("--output", type=Path, help="where to write; standard output if not given")
+    parser.add_argument("--keep", type=Path, metavar="RUNS.jsonl", help="where to write the runs, a line each")
+    if published is not None:
+        parser.add_argument("--published", type=Path, default=published)
     args = parser.parse_args()
     if args.keep is not None and args.keep.suffix != ".jsonl":
         parser.error(f"--keep must end with .jsonl, but is {args.keep}.")
@@ -322,8 +321,7 @@ def main() -> int:
         results = [result for path in args.results for result in read_results(path)]
         return make_table(results), [result.record for result in results]
 
-    parser = make_parser(__doc__.split("\n")[0], "files that muse-plugin evaluate or --keep wrote")
-    return run("results_table", parser, make)
+    return run("results_table", __doc__.split("\n")[0], make)
 
 
 if __name__ == "__main__":

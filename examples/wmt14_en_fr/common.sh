@@ -10,5 +10,5 @@ data=$work_dir/data
 bin=$data/bin
 valid=${VALID:-held-out}
 usual_data=(merges=40000) # others are on the record of a run
-text_flags=(--normalize --aggressive) # of newstest2014 the punctuation is not normalised
+text_flags=(--normalize --aggressive-hyphens) # of newstest2014 the punctuation is not normalised
 choose_criterion "$data"

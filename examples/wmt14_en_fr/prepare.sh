@@ -68,7 +68,7 @@ clean() { # after BPE, as the authors did: lengths are those of subwords
 step "$data" download "fetch the corpora" fetch "${archives[@]}" dev.tgz
 step "$data" extract "extract" extract
 step "$data" tokenize "normalise and tokenise" tokenize_raw "$data" en fr all -- "${text_flags[@]}"
-step "$data" tokenize-test "tokenise newstest2014" tokenize_raw "$data" en fr "${tests[@]}" -- --aggressive
+step "$data" tokenize-test "tokenise newstest2014" tokenize_raw "$data" en fr "${tests[@]}" -- --aggressive-hyphens
 step "$data" split "split" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" en fr train valid test
 step "$data" clean "drop long pairs" clean

@@ -16,6 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from muse_plugin.checkpoints.safe_loading import check_finite, load_checkpoint, save_atomically
+from muse_plugin_command.flag_checks import check_apart, check_target
 
 PathLike = Union[str, os.PathLike[str]]
 
@@ -47,19 +48,21 @@ def run(args: argparse.Namespace) -> int:
         ValueError: if the flags contradict each other, if the output is one of the inputs, or if the checkpoints do
             not fit together.
         FileNotFoundError: if an input, or the folder of the output, does not exist.
+        IsADirectoryError: if the output is a folder.
     """
     numbers = {kind: getattr(args, f"num_{kind}_checkpoints") for kind in NAMES}
     kind = next((kind for kind in NAMES if numbers[kind] is not None), None)
     paths = select_checkpoints(args.inputs, kind, numbers.get(kind), args.checkpoint_upper_bound)
     output = Path(args.output)
-    _check_output(output, paths)
-    state = average_checkpoints(paths, progress=True)
+    check_target(output, "--output")
+    check_apart(output, *paths)
+    state = average_checkpoints(paths)
     save_atomically(state, output)
     print(f"averaged {len(paths)} checkpoints ({_shorten([path.name for path in paths])}) into {output}")
     return 0
 
 
-def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> dict[str, Any]:
+def average_checkpoints(paths: Sequence[PathLike]) -> dict[str, Any]:
     """Averages checkpoints, one file in memory at a time.
 
     Floating-point parameters are summed in float32, float64 ones and sums too large for float32 in float64, and the
@@ -73,7 +76,6 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
 
     Args:
         paths: checkpoint files, at least one.
-        progress: if true, a progress bar goes to stderr when that is a terminal.
 
     Returns:
         A checkpoint as fairseq writes it, with tensors on the CPU.
@@ -88,7 +90,7 @@ def average_checkpoints(paths: Sequence[PathLike], progress: bool = False) -> di
     totals: dict[str, Tensor] = {}
     newest: dict[str, Any] = {}
     newest_updates = -1
-    for path in tqdm(files, desc="averaging", unit="file", disable=None if progress else True):
+    for path in tqdm(files, desc="averaging", unit="file", disable=None):
         state = _load_listed(path)
         model = _get_parameters(state, path)
         check_finite(path, model)
@@ -223,15 +225,6 @@ def _check_inputs(files: Sequence[Path]) -> None:
         other = seen.setdefault(path.resolve(), path)
         if other is not path:
             raise ValueError(f"each checkpoint may be averaged once, but {path} and {other} are the same file.")
-
-
-def _check_output(output: Path, inputs: Sequence[Path]) -> None:
-    if output.is_dir():
-        raise ValueError(f"--output must name a file, but {output} is a folder; add a file name to it.")
-    if not output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"--output {output} is in a folder that does not exist; create it first.")
-    if output.resolve() in {path.resolve() for path in inputs}:
-        raise ValueError(f"--output {output} is one of the inputs and would be overwritten; choose another name.")
 
 
 def _get_parameters(state: dict[str, Any], path: Path) -> dict[str, Tensor]:

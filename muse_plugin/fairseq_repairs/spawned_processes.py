@@ -7,6 +7,7 @@ this process.
 import os
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from fairseq.distributed import utils as distributed_utils
 
@@ -16,15 +17,8 @@ from muse_plugin.fairseq_repairs.repair import Repair, replace
 def _apply() -> None:
     @replace(distributed_utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Callable[..., None], **kwargs: Any) -> Any:
-        before = os.environ.get("PYTHONSAFEPATH")
-        os.environ["PYTHONSAFEPATH"] = "1"
-        try:
+        with mock.patch.dict(os.environ, PYTHONSAFEPATH="1"):
             return original(cfg, main, **kwargs)
-        finally:
-            if before is None:
-                del os.environ["PYTHONSAFEPATH"]
-            else:
-                os.environ["PYTHONSAFEPATH"] = before
 
 
 REPAIR = Repair(

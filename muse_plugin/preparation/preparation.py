@@ -18,7 +18,7 @@ from muse_plugin.files.lines import iterate_lines
 from muse_plugin.preparation.corpus_formats import CorpusFormat
 from muse_plugin.preparation.label_dictionary import build_label_dictionary, check_header, check_known, check_several
 from muse_plugin.preparation.labelled_sentences import SentenceReader
-from muse_plugin.preparation.split_files import SplitFiles, count_tokens, iterate_tokens
+from muse_plugin.preparation.split_files import SplitFiles, count_tokens, iterate_tokens, list_files
 from muse_plugin.preparation.summary import describe_coverage, describe_labels, describe_numbers, describe_splits
 from muse_plugin.preparation.vocabulary import (
     binarise,
@@ -55,14 +55,6 @@ class _Vectors(NamedTuple):
 
     rows: dict[str, int]
     table: Tensor
-
-
-def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
-    """Returns (name of the split, file, flag that names it) of all files, the training split first."""
-    files = [("train", args.train, "--train")]
-    if args.valid:
-        files.append(("valid", args.valid, "--valid"))
-    return files + [(f"test{i or ''}", path, "--test") for i, path in enumerate(args.test)]
 
 
 class Preparation:

@@ -17,8 +17,8 @@ from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import check_file
 from muse_plugin.preparation.corpus_formats import CorpusFormat, choose_format, parse_format
 from muse_plugin.preparation.output_folder import check_output
-from muse_plugin.preparation.preparation import Preparation, list_files
-from muse_plugin.preparation.split_files import check_validation
+from muse_plugin.preparation.preparation import Preparation
+from muse_plugin.preparation.split_files import check_validation, list_files
 from muse_plugin.preparation.vocabulary import load_dictionary
 from muse_plugin.preparation.word2vec import choose_settings, import_gensim
 from muse_plugin.text.data_record import DataRecord

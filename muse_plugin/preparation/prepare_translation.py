@@ -33,6 +33,7 @@ from muse_plugin.preparation.split_files import (
     count_tokens,
     divide_lines,
     iterate_tokens,
+    list_files,
 )
 from muse_plugin.preparation.translation_settings import make_translation_settings
 from muse_plugin.preparation.vocabulary import binarise, build_dictionary, build_piece_dictionary
@@ -127,9 +128,7 @@ def run(args: argparse.Namespace) -> int:
     """
     sides = _check_flags(args)
     languages = (args.source_lang, args.target_lang)
-    named = [("train", "--train", args.train), *([("valid", "--valid", args.valid)] if args.valid else [])]
-    named += [(f"test{i or ''}", "--test", prefix) for i, prefix in enumerate(args.test)]
-    splits = [Split(name, flag, _find_files(prefix, languages, flag)) for name, flag, prefix in named]
+    splits = [Split(name, flag, _find_files(prefix, languages, flag)) for name, prefix, flag in list_files(args)]
     names = list_data(args.output, lambda name: _DATA.fullmatch(name) is not None)
     if names and not args.overwrite:
         raise FileExistsError(

@@ -15,6 +15,14 @@ from muse_plugin.text.lowered_words import written_form
 from muse_plugin.text.sentence_pieces import SPACE_MARK
 
 
+def list_files(args: argparse.Namespace) -> list[tuple[str, Path, str]]:
+    """Returns (name of the split, file, flag that names it) of all files, the training split first."""
+    files = [("train", args.train, "--train")]
+    if args.valid:
+        files.append(("valid", args.valid, "--valid"))
+    return files + [(f"test{i or ''}", path, "--test") for i, path in enumerate(args.test)]
+
+
 def spell_characters(words: Iterable[str]) -> list[str]:
     """Spells words as they were written, with a token U+2581 between words; ``ab c`` gives ``a b U+2581 c``.
 

@@ -364,7 +364,9 @@ def test_output_may_be_written_again_but_not_over_an_input(tmp_path):
     link.symlink_to(path)
     before = path.read_bytes()
     for target in (path, link):
-        with pytest.raises(ValueError, match="is one of the inputs and would be overwritten; choose another name"):
+        with pytest.raises(
+            ValueError, match=r"^--output must not replace what is read, but .* is read too; name another"
+        ):
             run_average("--inputs", path, "--output", target)
     assert path.read_bytes() == before
 
@@ -372,9 +374,11 @@ def test_output_may_be_written_again_but_not_over_an_input(tmp_path):
 def test_impossible_output_is_refused_before_anything_is_read(tmp_path, monkeypatch):
     (path,) = save_models(tmp_path, [make_model()])
     monkeypatch.setattr(averaging, "average_checkpoints", lambda *args, **kwargs: pytest.fail("read the inputs"))
-    with pytest.raises(FileNotFoundError, match="is in a folder that does not exist; create it first"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^--output must be in an existing folder, but .* does not exist; make it first"
+    ):
         run_average("--inputs", path, "--output", tmp_path / "absent" / "average.pt")
-    with pytest.raises(ValueError, match=r"must name a file, but .* is a folder"):
+    with pytest.raises(IsADirectoryError, match=r"^--output must name a file, but .* is a folder; add a file name"):
         run_average("--inputs", path, "--output", tmp_path)
 
 

@@ -73,7 +73,9 @@ def test_tokenisation_is_that_of_moses(corpus, line, options, expected):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_lines_are_tokenised_in_order_also_by_several_processes(tmp_path, workers):
     source = write(tmp_path / "in", "".join(f"Line number {n}, you know.\n" for n in range(2500)))
-    done = run_tool("tokenize", source, tmp_path / "out", "--lang", "en", "--lower", "--workers", workers, cwd=tmp_path)
+    done = run_tool(
+        "tokenize", source, tmp_path / "out", "--lang", "en", "--lower-case", "--workers", workers, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out").read_text() == "".join(f"line number {n} , you know .\n" for n in range(2500))
 

@@ -53,7 +53,7 @@ def save(tmp_path):
         (tmp_path / "bpe.codes").write_text(codes, encoding="utf-8")
         source, target = LANGUAGES.get(recipe, ["de", "en"])
         for name in (f"dict.{source}.txt", f"dict.{target}.txt", "checkpoint_avg.pt"):
-            (tmp_path / name).write_text(name)
+            (tmp_path / name).write_text("the 2\ne 1\n")
         program = f"""set -euo pipefail
             . '{REPOSITORY}/examples/{recipe}/common.sh'
             printf '%s ' "${{text_flags[@]+"${{text_flags[@]}}"}}"
@@ -82,8 +82,8 @@ def test_a_raw_sentence_gets_the_tokens_of_the_recipe(corpus, save, recipe):
     for lang, encode in ((source, pipeline.encode_source), (target, pipeline.encode_target)):
         for line in LINES + more_lines(recipe, lang):
             words = line
-            if "--split" not in flags:
-                switches = (f"--{name}" in flags for name in ("normalize", "aggressive", "lower"))
+            if "--detokenize" not in flags:
+                switches = (f"--{name}" in flags for name in ("normalize", "aggressive-hyphens", "lower-case"))
                 words = corpus.tokenize_line(line, lang, *switches)
             elif "<s>" in line:
                 continue  # would read as the start of a sentence: the pipeline alone makes it harmless
