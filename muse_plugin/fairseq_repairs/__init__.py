@@ -12,7 +12,7 @@ from muse_plugin.fairseq_repairs.repair import Repair
 _FILES = """
     missing_extensions forked_workers loading_processes last_batch bf16_without_tpu fp16_without_gpu
     half_precision_on_cpu half_precision_copies
-    interactive_lines literal_settings length_buckets repeated_ngrams debug_log_level linked_user_dir rdrop_validation
+    interactive_lines literal_settings length_buckets repeated_ngrams debug_log_level linked_user_dir rdrop_losses
     atomic_checkpoints checkpoint_bombs fasta_without_shell hollow_data batches_after_resuming resuming
     several_cpu_processes spawned_processes equal_processes interrupted_waiting heartbeat_timeout faulty_batch
     architecture_help misspelt_flags misspelt_overrides diverse_beam generation_shards moses_languages

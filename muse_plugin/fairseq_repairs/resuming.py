@@ -7,11 +7,13 @@
   before the schedule hears of that epoch's validation, and a training that resumes does not tell it any more.
   ``reduce_lr_on_plateau``, which counts them, does not store its count either. The other schedules depend on the number
   of updates or epochs alone.
-* Not beyond its end: --max-update and --patience stay as they are. The count of validations without improvement, which
-  --patience limits, is stored in checkpoints (as ``extra_state["early_stopping"]``).
+* Not beyond its end: what --max-update, --patience or --stop-time-hours ended stays as it is. The count of validations
+  without improvement, which --patience limits, is stored in checkpoints (as ``extra_state["early_stopping"]``).
+* Not short of it: --stop-min-lr looks at the rate between epochs, not where one is continued.
 """
 
 import logging
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -160,7 +162,20 @@ def _why_ended(cfg: Any, trainer: Trainer) -> str | None:
     patience = cfg.checkpoint.patience
     if patience > 0 and runs >= patience:
         return f"--patience is {patience}, and the last {runs} validations brought no improvement"
+    hours, trained = cfg.optimization.stop_time_hours, trainer._previous_training_time / 3600
+    if 0 < hours < trained:
+        return f"--stop-time-hours is {hours:g}, and {trained:.3g} hours are over"
     return None
+
+
+def _hide_rate(trainer: Trainer) -> None:
+    """For the one time that fairseq-train asks for the rate itself, before its first epoch."""
+
+    def get_lr() -> float:
+        del trainer.get_lr
+        return math.inf
+
+    trainer.get_lr = get_lr
 
 
 # ---- the remedies ----------------------------------------------------------------------------------------------------
@@ -187,6 +202,8 @@ def _resume() -> None:
             position, val_loss = extra_state["train_iterator"], extra_state.get("val_loss")
             if position["iterations_in_epoch"] == 0 and val_loss is not None:  # stored at the end of an epoch
                 self.lr_step(position["epoch"] - 1, val_loss)
+            if position["iterations_in_epoch"] > 0:
+                _hide_rate(self)
         is_new = extra_state is None or reset_optimizer or reset_meters  # then fairseq forgets the best score, too
         for state in _early_stopping():
             state.clear()
@@ -222,11 +239,13 @@ RESUMING = Repair(
     why="a checkpoint_last.pt that was cut short ends training with 'PytorchStreamReader failed', although earlier "
     "checkpoints are next to it, and one in which bytes have changed is read as if it were whole; a training that "
     "resumes forgets the validation after the last epoch, and how many in a row brought no improvement, which "
-    "--patience and --lr-scheduler reduce_lr_on_plateau count",
+    "--patience and --lr-scheduler reduce_lr_on_plateau count, and ends in the middle of an epoch by --stop-min-lr, "
+    "which is for its end",
     remedy=_resume,
 )
 END = Repair(
-    why="a training that has ended and is started again makes one more update, beyond --max-update",
+    why="a training that has ended and is started again makes one more update, beyond --max-update, --patience or "
+    "--stop-time-hours",
     remedy=_stop_where_it_ended,
     command="train",
 )

@@ -211,6 +211,27 @@ def test_patience_counts_on_after_a_kill(trainings, translation_data, tmp_path):
     check_same_end(parts, whole)
 
 
+def test_a_training_that_its_hours_ended_stays_as_it_is(trainings, translation_data, tmp_path):
+    arguments = command(translation_data, tmp_path / "a", *TRANSLATION, "--stop-time-hours", 1e-7)
+    trainings.run(arguments, tmp_path / "log")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    assert load_checkpoint(tmp_path / "a" / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 1
+    trainings.run(arguments, tmp_path / "again.log")
+    assert "this training has ended before: --stop-time-hours is 1e-07" in (tmp_path / "again.log").read_text()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+
+
+def test_the_least_rate_counts_at_the_end_of_an_epoch_only(trainings, translation_data, tmp_path):
+    schedule = ["--lr-scheduler", "polynomial_decay", "--total-num-update", 12, "--stop-min-lr", 0.008]
+    flags = [*TRANSLATION, *schedule, "--warmup-updates", 0]  # the rate is below that after the third update
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    trainings.run(command(translation_data, whole, *flags), tmp_path / "whole.log")
+    assert "stopping training because current learning rate" in (tmp_path / "whole.log").read_text()
+    assert trainings.run(command(translation_data, parts, *flags), tmp_path / "log", moment=["step", 5])["signal"] == 9
+    trainings.run(command(translation_data, parts, *flags), tmp_path / "log")
+    check_same_end(parts, whole)
+
+
 def test_plateau_schedule_knows_every_validation_after_kills(trainings, translation_data, tmp_path):
     # Only half the loss would count as better: the rate is halved after the third epoch and after the fifth.
     flags = [*TRANSLATION, "--lr-scheduler", "reduce_lr_on_plateau", "--lr", 0.001, "--lr-shrink", 0.5]

@@ -10,7 +10,8 @@ ALPHA, SMOOTHING = 5.0, 0.1
 
 
 def by_definition(model, sample):
-    """CE(p) + CE(q) + alpha * (KL(p || q) + KL(q || p)) / 2, and the divergence, of two noisy passes in one batch."""
+    """Of two noisy passes in one batch: CE(p) + CE(q) + alpha * (KL(p || q) + KL(q || p)) / 2, that divergence, and the
+    mean of their negative log-likelihoods."""
     doubled = {name: torch.cat([tokens, tokens]) for name, tokens in sample["net_input"].items()}
     p, q = model(**doubled)[0].log_softmax(-1).chunk(2)
     target = sample["target"]
@@ -18,7 +19,8 @@ def by_definition(model, sample):
     wanted = torch.full_like(p, SMOOTHING / (p.shape[-1] - 1)).scatter(-1, target.unsqueeze(-1), 1 - SMOOTHING)
     ce = -(wanted * (p + q)).sum(-1)[real].sum()
     kl = ((p.exp() - q.exp()) * (p - q)).sum(-1)[real].sum() / 2
-    return ce + ALPHA * kl, kl
+    nll = -((p + q) / 2).gather(-1, target.unsqueeze(-1)).squeeze(-1)[real].sum()
+    return ce + ALPHA * kl, kl, nll
 
 
 @pytest.mark.parametrize("arch", ["muse_tiny", "muse_simple_tiny"])
@@ -26,12 +28,15 @@ def by_definition(model, sample):
 def test_loss_of_muse_is_that_of_the_definition(arch, dropout, make_model, make_sample, make_criterion):
     model, sample = make_model(arch, f"--dropout={dropout}"), make_sample()
     torch.manual_seed(3)
-    expected, kl = by_definition(model, sample)
+    expected, kl, nll = by_definition(model, sample)
     criterion = make_criterion(NAME, rdrop_alpha=ALPHA, label_smoothing=SMOOTHING)
     torch.manual_seed(3)
     loss, sample_size, log = criterion(model, sample)
     assert_close(loss, expected, atol=1e-4, why="sums over the batch, around 100")
     assert log["rdrop_kl_loss"] == pytest.approx(float(kl), abs=1e-4)
+    assert float(log["nll_loss"]) == pytest.approx(
+        float(nll), abs=1e-4
+    )  # Thanks to ``fairseq_repairs/rdrop_losses.py``.
     assert (kl > 0.01) == (dropout > 0)
     assert sample_size == 15
     loss.backward()
@@ -39,7 +44,7 @@ def test_loss_of_muse_is_that_of_the_definition(arch, dropout, make_model, make_
 
 
 def test_evaluation_is_the_plain_criterion_to_the_bit(make_model, make_sample, make_criterion):
-    """Thanks to ``fairseq_repairs/rdrop_validation.py``."""
+    """Thanks to ``fairseq_repairs/rdrop_losses.py``."""
     model, sample = make_model().eval(), make_sample()
     criterion = make_criterion(NAME, rdrop_alpha=ALPHA, report_accuracy=True)
     results = [make_criterion("label_smoothed_cross_entropy", report_accuracy=True)(model, sample)]
