@@ -80,6 +80,11 @@ def run(args: argparse.Namespace) -> None:
     reports = [
         analyze(analyzed, wanted, args.sentences, args.sentence, args.max_tokens, settings) for analyzed in models
     ]
+    if args.sentence is not None and reports[0].shown is None:
+        raise ValueError(
+            f"--sentence names whose attention is shown, but none is shown of {args.path}; drop it, or choose other "
+            "analyses."
+        )
     results, missing = combine(reports, wanted, settings)
     if "words" in missing and args.words is not None:
         raise ValueError(

@@ -56,9 +56,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def name_runs(paths: Sequence[Path]) -> list[str]:
-    """Short names of runs: the parts of their paths that are not the same for all."""
+    """Short names of runs: the parts of their paths that are not the same for all.
+
+    Raises:
+        ValueError: if a path is there twice.
+    """
     if len(paths) == 1:
         return [paths[0].stem]
+    twice = next((path for i, path in enumerate(paths) if path.resolve() in {p.resolve() for p in paths[:i]}), None)
+    if twice is not None:
+        raise ValueError(f"each log must be of another training, but {twice} is given twice; name it once.")
     parts = [path.absolute().parts for path in paths]
     start = next((i for i, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1), 0)
     ends = [list(part[start:]) for part in parts]

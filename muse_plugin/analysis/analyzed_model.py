@@ -153,10 +153,7 @@ def choose_sentences(analyzed: AnalyzedModel, count: int) -> list[int]:
     Raises:
         ValueError: if all sentences are too long.
     """
-    places = np.arange(len(analyzed.dataset))
-    limit = utils.resolve_max_positions(analyzed.task.max_positions(), analyzed.model.max_positions())
-    if limit is not None:
-        places, _ = analyzed.dataset.filter_indices_by_size(places, limit)
+    places, limit = _keep_readable(analyzed, range(len(analyzed.dataset)))
     if len(places) == 0:
         raise ValueError(
             "at least one sentence must be short enough for the model, but all "
@@ -164,6 +161,15 @@ def choose_sentences(analyzed: AnalyzedModel, count: int) -> list[int]:
         )
     chosen = np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int)
     return sorted(int(place) for place in places[np.unique(chosen)])
+
+
+def _keep_readable(analyzed: AnalyzedModel, places: Sequence[int]) -> tuple[Any, Any]:
+    """Of the places those whose sentences the model can read, and how long they may be."""
+    kept = np.array(places)
+    limit = utils.resolve_max_positions(analyzed.task.max_positions(), analyzed.model.max_positions())
+    if limit is not None:
+        kept, _ = analyzed.dataset.filter_indices_by_size(kept, limit)
+    return kept, limit
 
 
 def choose_shown_sentence(analyzed: AnalyzedModel, indices: Sequence[int], number: Optional[int]) -> int:
@@ -175,7 +181,7 @@ def choose_shown_sentence(analyzed: AnalyzedModel, indices: Sequence[int], numbe
         number: of the sentence in the split, from 1; None for the longest of ``indices`` with at most 20 tokens.
 
     Raises:
-        ValueError: if there is no such sentence.
+        ValueError: if there is no such sentence, or it is too long.
     """
     if number is None:
         lengths = {index: int(analyzed.dataset.num_tokens(index)) for index in indices}
@@ -185,6 +191,11 @@ def choose_shown_sentence(analyzed: AnalyzedModel, indices: Sequence[int], numbe
         raise ValueError(
             f"--sentence must be the number of a sentence of the split, from 1 to {len(analyzed.dataset)}, but got "
             f"{number}."
+        )
+    kept, limit = _keep_readable(analyzed, [number - 1])
+    if len(kept) == 0:
+        raise ValueError(
+            f"--sentence must be short enough for the model, but {number} is longer than {limit}; name another."
         )
     return number - 1
 

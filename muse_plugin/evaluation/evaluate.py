@@ -67,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
     settings = collect_settings(args.record, args.record_file)
     given = [] if args.path is not None else flag_checks.given_files(args)
     others = (args.references, args.raw_references, args.sources, args.record_file)
-    check_apart(args.output, *given, *(args.versus or ()), *others)
+    for path, flag in ((args.output, "--output"), (args.plot, "--plot")):
+        check_apart(path, *given, *(args.versus or ()), *others, flag=flag)
+    if args.plot is not None and args.output is not None and args.plot.resolve() == args.output.resolve():
+        raise ValueError(f"--plot must be another file than --output, but both are {args.plot}; name another.")
     if args.results_path is not None:
         check_apart(name_log(args, args.results_path), *(args.versus or ()), *others, flag="--results-path")
     if args.path is not None:

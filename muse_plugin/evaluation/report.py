@@ -86,6 +86,11 @@ def _format_lengths(lengths: dict[str, Any] | None, names: Sequence[str]) -> lis
     rows = [[f"source {lengths['unit']}", "sentences", *names]]
     for bucket in filter(itemgetter("num_sentences"), lengths["buckets"]):
         scores = [f"{score:.2f}" for score in (*bucket["scores"], *bucket["versus_scores"])]
+        if "intervals_95" in bucket:
+            intervals = (*bucket["intervals_95"], *bucket["versus_intervals_95"])
+            scores = [
+                f"{score} ({low:.2f} to {high:.2f})" for score, (low, high) in zip(scores, intervals, strict=True)
+            ]
         rows.append([Bucket(bucket["low"], bucket["high"], []).label, f"{bucket['num_sentences']:,}", *scores])
     kind = "as in the MUSE paper, Figure 7" if lengths["score"] == MEAN_SENTENCE_BLEU else "of all sentences together"
     return [f"{LENGTH_TITLES[lengths['score']]} by source length, {kind}", *_format_table(rows)]

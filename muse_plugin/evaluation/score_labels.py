@@ -122,7 +122,8 @@ def read_predictions(path: Path) -> Predictions:
             kind = next(kind for kind in _MAIN if kind in entry)
             row = entry[kind], entry["target"], int(entry["length"]), entry.get("probabilities")
             found = found or kind
-            fits = kind == found and _fits(kind, row[0], row[1])
+            fits = kind == found and _fits(kind, row[0], row[1]) and row[2] >= 0
+            fits &= kind != "numbers" or not rows or len(row[0]) == len(rows[0][0])
         except (ValueError, KeyError, TypeError, OverflowError, StopIteration, RecursionError):
             fits = False
         if not fits:
@@ -147,7 +148,7 @@ def _check_entity_tags(predictions: Predictions, path: Path) -> None:
 def _fits(kind: str, predicted: Any, gold: Any) -> bool:
     if kind == "label":
         return isinstance(predicted, str) and isinstance(gold, str)
-    if not (isinstance(predicted, list) and isinstance(gold, list) and len(predicted) == len(gold)):
+    if not (isinstance(predicted, list) and isinstance(gold, list) and len(predicted) == len(gold) > 0):
         return False
     entries = (*predicted, *gold)
     if kind == "tags":

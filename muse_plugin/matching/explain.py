@@ -23,7 +23,7 @@ from muse_plugin.models.head_wise_match import HeadWiseMatchBase
 from muse_plugin.modules.attends import find_attention, record_attention, record_heads
 from muse_plugin.modules.head_match import HeadWiseMatch
 from muse_plugin.results.figures import as_written, check_format, open_figure
-from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_target
 from muse_plugin_command.flags.match import SHOWN_HEADS
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
     check_read_twice(args.input, "--input")
     check_format(args.output, "--output")
     for path in (args.output, args.output.with_suffix(".json")):
+        check_target(path, "--output")
         check_apart(path, args.input)
     model = PairModel.load(args.path, args.data, max_words=args.max_words, cpu=args.cpu, long_texts=args.long_texts)
     explanation = explain(model, _read_pair(args.input, args.line), args.line)

@@ -100,7 +100,7 @@ def score_file(
         The number of pairs.
 
     Raises:
-        ValueError: if a line does not have two ids, or an id is unknown; the sentence has its line.
+        ValueError: if there is no line, one does not have two ids, or an id is unknown; the sentence has its line.
     """
     columns = find_rows(first, second, source)
     count = 0
@@ -168,6 +168,8 @@ def find_rows(first: VectorCache, second: VectorCache, source: Path) -> tuple[di
     for number, *pair in iterate_pairs(source):
         for seen, name in zip(lines, pair, strict=True):
             seen.setdefault(name, number)
+    if not lines[0]:
+        raise ValueError(f"--pairs must have a pair of ids, but {source} is empty; name another file.")
     rows = first.find(lines[0]), second.find(lines[1])
     for cache, seen, found in zip((first, second), lines, rows, strict=True):
         missing = [name for name in seen if name not in found]

@@ -115,6 +115,18 @@ def test_sentences_are_spread_over_the_split_and_batched_by_length(shop):
     assert choose_shown_sentence(analyzed, range(25), 4) == 3
 
 
+def test_a_sentence_that_is_too_long_for_the_model_is_not_shown(shop, monkeypatch):
+    analyzed = load_model(shop.muse, "valid", cpu=True)
+    longest = choose_shown_sentence(analyzed, range(25), None)
+    limit = int(analyzed.dataset.num_tokens(longest)) - 1
+    monkeypatch.setattr(analyzed.model, "max_positions", lambda: (limit, limit))
+    assert longest not in choose_sentences(analyzed, 25)
+    with pytest.raises(
+        ValueError, match=rf"for the model, but {longest + 1} is longer than \({limit}, {limit}\); name"
+    ):
+        choose_shown_sentence(analyzed, range(25), longest + 1)
+
+
 def test_models_of_one_name_are_numbered(shop, tmp_path, capsys, undrawn):
     words = ["--path", shop.muse, "--against", shop.muse, "--only", "gates"]
     assert run("model", *words, "--output", tmp_path / "out") == 0
@@ -292,6 +304,11 @@ def test_what_a_bert_cannot_read_is_named(bert, tmp_path, capsys, text, flags, s
             "--sentence must be the number of a sentence of the split, from 1 to 25, but got 26.",
         ),
         ("muse", ["--sentence", 0], "from 1 to 25, but got 0."),
+        (
+            "muse",
+            ["--only", "gates", "--sentence", 3],
+            "--sentence names whose attention is shown, but none is shown of",
+        ),
         ("muse", ["--sentences", 0], "--sentences must be at least 1, but got 0."),
         ("muse", ["--max-tokens", 0], "--max-tokens must be at least 1, but got 0."),
         ("muse", ["--against-name", "B"], "--against-name names a second model, but there is no --against;"),

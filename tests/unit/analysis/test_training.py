@@ -203,6 +203,7 @@ def test_means_over_epochs_are_drawn_where_there_is_no_more(tmp_path, drawn):
             "--names must have a different name for each of --logs, but got 2 names (a, b) for 1",
         ),
         (["empty.log"] * 2, ["a", "a"], "but got 2 names (a, a) for 2 logs"),
+        (["empty.log", "./empty.log"], [], "empty.log is given twice; name it once."),
         (["empty.log"] * 7, list("abcdefg"), "--logs must name at most 6 runs, which is how many colours"),
     ],
 )

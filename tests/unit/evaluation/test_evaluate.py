@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -407,6 +408,18 @@ def test_what_else_is_read_is_not_replaced_either(log, tmp_path, capsys, flag):
     assert cli.main(command) == 2
     assert f"--output must not replace what is read, but {path} is read too" in capsys.readouterr().err
     assert path.read_text() == "{}"
+
+
+def test_a_plot_replaces_neither_what_is_read_nor_the_scores(log, tmp_path, capsys):
+    other = shutil.copy(log, tmp_path / "other.svg")
+    words = ["evaluate", "--generation-log", str(log), "--length-buckets", "5", "--plot"]
+    assert cli.main([*words, str(other), "--versus", str(other)]) == 2
+    assert f"--plot must not replace what is read, but {other} is read too" in capsys.readouterr().err
+    assert other.read_bytes() == log.read_bytes()
+    both = str(tmp_path / "both.svg")
+    assert cli.main([*words, both, "--output", both]) == 2
+    assert f"--plot must be another file than --output, but both are {both}; name another." in capsys.readouterr().err
+    assert not (tmp_path / "both.svg").exists()
 
 
 def test_another_systems_log_is_not_replaced_by_a_translation(log, tmp_path, capsys):

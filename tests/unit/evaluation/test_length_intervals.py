@@ -64,13 +64,15 @@ def test_the_command_writes_intervals_of_both_systems(run_evaluate, write_log, t
     words = ["--generation-log", logs[0], "--length-buckets", "6,9", "--versus", logs[1], "--num-resamples", 50]
     plain = run_evaluate(*words).json["length_buckets"]["buckets"]
     assert all("intervals_95" not in bucket for bucket in plain)
-    result = run_evaluate(*words, "--length-intervals", "--plot", tmp_path / "a.png").json["length_buckets"]
+    done = run_evaluate(*words, "--length-intervals", "--plot", tmp_path / "a.png")
+    result = done.json["length_buckets"]
     assert len(result["buckets"]) == 3
     for bucket in result["buckets"]:
         for scores, intervals in (("scores", "intervals_95"), ("versus_scores", "versus_intervals_95")):
             (score,), ((low, high),) = bucket[scores], bucket[intervals]
             assert 0 <= low <= high <= 100
             assert low - 8 < score < high + 8
+            assert f"{score:.2f} ({low:.2f} to {high:.2f})" in done.out
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -183,6 +183,14 @@ def test_what_cannot_be_shown_is_named(model, pairs, tmp_path, capsys, arguments
     assert not list(tmp_path.glob("a.*"))
 
 
+@pytest.mark.parametrize("taken", ["a.png", "a.json"])
+def test_nothing_is_written_where_a_folder_is(model, pairs, tmp_path, capsys, taken):
+    (tmp_path / taken).mkdir()
+    assert run("--path", model, "--input", pairs, "--output", tmp_path / "a.png") == 2
+    assert f"--output must name a file, but {tmp_path / taken} is a folder; add a file name." in capsys.readouterr().err
+    assert [path.name for path in tmp_path.glob("a.*")] == [taken]
+
+
 def test_models_that_compare_no_heads_are_refused(shop, make_model, pairs, tmp_path, capsys):
     for folder in (shop.three, make_model("--match", "classic")):
         assert run("--path", folder, "--input", pairs, "--output", tmp_path / "a.png") == 2

@@ -221,8 +221,9 @@ def test_the_best_of_all_pairs_are_those_of_the_whole_table(shop, caches, tmp_pa
             r"second has no id '14' of line 2 of .*pairs .2 ids are unknown in all.; correct",
         ),
         ("10\t1\n", r"first has no id '10' of line 1"),
+        ("", r"--pairs must have a pair of ids, but .*pairs is empty; name another file"),
     ],
-    ids=["one", "blank", "three", "half", "second", "first"],
+    ids=["one", "blank", "three", "half", "second", "first", "none"],
 )
 def test_pairs_that_make_no_sense_are_named_by_their_line(shop, caches, tmp_path, capsys, content, words):
     (tmp_path / "pairs").write_text(content)
