@@ -58,6 +58,8 @@ def log_levels(first_log_levels):
     def restore():
         for name, level in first_log_levels.items():
             logging.getLogger(name).setLevel(level)
+        # Where importing fairseq has left DEBUG for the whole process, each server would log its selector.
+        logging.getLogger("asyncio").setLevel(logging.INFO)
 
     restore()
     yield

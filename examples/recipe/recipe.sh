@@ -387,18 +387,17 @@ average_checkpoints() { # average_checkpoints DIR epoch|update COUNT: the last C
 }
 
 save_model() { # save_model DIR CHECKPOINT DATA BIN SOURCE TARGET: DIR/model, which `muse-plugin translate --path` and `view --path` take
-  local model_dir=$1/model checkpoint=$2 bin_dir=$4 kind=bpe-codes files=()
+  local model_dir=$1/model checkpoint=$2 bin_dir=$4 files=()
   name_subwords "$3"
   # Codes of the first versions of subword-nmt, as another's archive may have, name no version.
   if [[ "$subwords" == bpe && "$(head -n 1 "${subword_files[0]}")" != '#version: 0.2'* ]]; then
     printf '%s: warning: %s is not of version 0.2, so %s is not written\n' "$recipe" "${subword_files[0]}" "$model_dir" >&3
     return
   fi
-  if [[ "$subwords" == sentencepiece* ]]; then kind=sentencepiece; fi
   if [[ "$joint" == 0 ]]; then
-    files=("--source-$kind" "${subword_files[0]}" "--target-$kind" "${subword_files[1]}")
+    files=("--source-$subword_flag" "${subword_files[0]}" "--target-$subword_flag" "${subword_files[1]}")
   elif [[ "$subwords" != none ]]; then
-    files=("--$kind" "${subword_files[0]}")
+    files=("--$subword_flag" "${subword_files[0]}")
   fi
   rm -rf "${model_dir:?}"
   python -m muse_plugin.cli text-pipeline --source-lang "$5" --target-lang "$6" --tokenizer moses "${text_flags[@]}" \
@@ -512,9 +511,12 @@ corpus() { # corpus COMMAND ...: examples/recipe/corpus.py
   python "$recipe_tools/corpus.py" "$@"
 }
 
-name_subwords() { # name_subwords DATA: sets subword_files: the files of the subwords of both languages, or with JOINT=0 of each
+# name_subwords DATA: sets subword_files: the files of the subwords of both languages, or with JOINT=0 of each; and subword_flag, by
+# which muse-plugin text-pipeline is given them
+name_subwords() {
   local name=bpe end=codes
-  if [[ "$subwords" != bpe ]]; then name=sentencepiece end=model; fi
+  subword_flag=bpe-codes
+  if [[ "$subwords" != bpe ]]; then name=sentencepiece end=model subword_flag=sentencepiece; fi
   subword_files=("$1/$name.$end")
   if [[ "$joint" == 0 ]]; then subword_files=("$1/$name.source.$end" "$1/$name.target.$end"); fi
 }

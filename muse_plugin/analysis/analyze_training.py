@@ -63,9 +63,10 @@ def name_runs(paths: Sequence[Path]) -> list[str]:
     """
     if len(paths) == 1:
         return [paths[0].stem]
-    twice = next((path for i, path in enumerate(paths) if path.resolve() in {p.resolve() for p in paths[:i]}), None)
-    if twice is not None:
-        raise ValueError(f"each log must be of another training, but {twice} is given twice; name it once.")
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        if seen.setdefault(path.resolve(), path) is not path:
+            raise ValueError(f"each log must be of another training, but {path} is given twice; name it once.")
     parts = [path.absolute().parts for path in paths]
     start = next((i for i, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1), 0)
     ends = [list(part[start:]) for part in parts]

@@ -23,13 +23,15 @@ logger = logging.getLogger(__name__)
 STREAM = "application/x-ndjson"
 _BYTES_PER_CHARACTER = 12  # of JSON at most: a character beyond the first plane is two escapes
 _OTHER_BYTES = 1 << 16  # names, keys, quotes
-# What a client of DeepL may ask for and would miss in the translation.
-_NOT_OFFERED = {
-    "tag_handling": "send plain text",
-    "glossary_id": "this model has no glossaries",
-    "formality": "this model knows one; 'prefer_more' and 'prefer_less' are taken as wishes",
+# What a client of DeepL may ask for and would miss: what to do instead, and values that ask for nothing.
+_NOT_OFFERED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tag_handling": ("send plain text", ()),
+    "glossary_id": ("this model has no glossaries", ()),
+    "formality": (
+        "this model knows one; 'prefer_more' and 'prefer_less' are taken as wishes",
+        ("default", "prefer_more", "prefer_less"),  # DeepL, too, ignores them where a language has no choice
+    ),
 }
-_FORMALITIES = ("default", "prefer_more", "prefer_less")  # DeepL, too, ignores them where a language has no choice
 
 
 @dataclass(frozen=True)
@@ -110,9 +112,9 @@ class TranslationRoutes:
         texts = _list_texts(fields, "text")
         self._check_language("source_lang", fields.get("source_lang") or self.source_lang, self.source_lang)
         self._check_language("target_lang", fields.get("target_lang"), self.target_lang)
-        for name, advice in _NOT_OFFERED.items():
+        for name, (advice, harmless) in _NOT_OFFERED.items():
             value = fields.get(name)
-            if value and not (name == "formality" and value in _FORMALITIES):
+            if value and value not in harmless:
                 raise RequestError(HTTPStatus.BAD_REQUEST, f"{name!r} must not be given; {advice}.")
         translations = await self._wait(request, self._submit(texts, str(fields.get("split_sentences", "1")) != "0"))
         if translations is None:
