@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import markdown_table
 from results import PUBLISHED, Result, read_results, results_table
+from tab_table import read_table
 
 
 def read_published(path: Path) -> dict[tuple[str, str], str]:
@@ -22,15 +23,12 @@ def read_published(path: Path) -> dict[tuple[str, str], str]:
     Raises:
         ValueError: if a row has another number of columns than the first.
     """
-    rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    published = {}
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(rows[0]):
-            raise ValueError(f"{path}, row {number}: must have {len(rows[0])} columns, but has {len(row)}.")
-        for dataset, value in zip(rows[0][1:], row[1:], strict=True):
-            if value != "-":
-                published[row[0], dataset] = value
-    return published
+    return {
+        (row["model"], dataset): value
+        for row in read_table(path)
+        for dataset, value in row.items()
+        if dataset != "model" and value != "-"
+    }
 
 
 def make_table(results: list[Result], published: dict[tuple[str, str], str]) -> str:

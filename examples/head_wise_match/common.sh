@@ -53,7 +53,11 @@ layers=${LAYERS:-}
 if [[ -n "$layers" && " ${models[*]} " == *" translation "* ]]; then
   fail "LAYERS needs an encoder that can be built with fewer layers, but that of a translation model comes as it is; use another ENCODER."
 fi
-if [[ "${BASELINE:-none}" != none ]]; then systems=("- - - -"); fi # a floor compares words
+if [[ "${BASELINE:-none}" != none ]]; then # a floor compares words
+  [[ -z "${ENCODER:-}${TABLE:-}$given" ]] ||
+    fail "BASELINE=$BASELINE stands for an encoder and its match, so ENCODER, TABLE, MATCH, AGGREGATION, LEVELS and HIERARCHY must not be set; unset them."
+  systems=("- - - -")
+fi
 
 choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
   local text=words$vectors_suffix own_vectors=1

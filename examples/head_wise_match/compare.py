@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import markdown_table
 import results_table
+from tab_table import read_table
 
 SYSTEM = ("encoder", "match", "aggregation", "levels", "hierarchy")
 SHOWN = {"accuracy": "accuracy", "f1": "F1", "map": "MAP", "mrr": "MRR"}
@@ -77,22 +78,16 @@ def _order(system: System) -> tuple:
 
 
 def read_published(path: Path) -> dict[tuple[str, ...], float]:
-    """(Data set, system) -> accuracy, from a table with tabs; lines that open with # are comments.
+    """(Data set, system) -> accuracy.
 
     Raises:
         ValueError: if a line does not have the columns that the first one names, or its accuracy is no number.
     """
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
-    rows = [(number, line.split("\t")) for number, line in lines if line and not line.startswith("#")]
-    published = {}
-    for number, cells in rows[1:]:
-        try:
-            published[tuple(cells[:-1])] = float(cells[-1])
-        except ValueError:
-            cells = []
-        if len(cells) != len(rows[0][1]):
-            raise ValueError(f"{path}, line {number}: must have {', '.join(rows[0][1])}, separated by tabs.")
-    return published
+    rows = read_table(path)
+    try:
+        return {tuple(row.values())[:-1]: float(row["accuracy"]) for row in rows}
+    except ValueError as error:
+        raise ValueError(f"{path}: the accuracy must be a number, but: {error}.") from error
 
 
 def is_changed(result: results_table.Result) -> bool:

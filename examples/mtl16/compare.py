@@ -19,6 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
 import markdown_table
 import results_table
+from tab_table import read_table
 
 # What tells the runs of one comparison apart; everything else must be the same in all of them.
 VARYING = ("model", "seed", "parameters", "train_command", "test_set", "data_domain", "data_test")
@@ -71,11 +72,8 @@ def parse_run(record: dict[str, Any]) -> Run:
 
 
 def read_published(path: Path) -> dict[str, dict[str, float]]:
-    """Domain -> model -> accuracy, from a table with tabs; lines that open with # are comments."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    header = lines[0].split("\t")[1:]
-    rows = (line.split("\t") for line in lines[1:])
-    return {name: dict(zip(header, map(float, values), strict=True)) for name, *values in rows}
+    """Domain -> model -> accuracy."""
+    return {row.pop("domain"): {model: float(value) for model, value in row.items()} for row in read_table(path)}
 
 
 def check_settings(runs: list[Run]) -> None:

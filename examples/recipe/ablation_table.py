@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import markdown_table
 import results_table
+from tab_table import read_table
 
 ROWS = Path(__file__).with_name("rows.tsv")
 REFERENCE = "muse"
@@ -39,12 +40,9 @@ def read_rows(path: Path = ROWS) -> dict[str, Row]:
     """The rows by name.
 
     Raises:
-        ValueError: if a line does not have as many columns as the first, or the first other names.
+        ValueError: if it has other columns.
     """
-    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    if tuple(lines[0]) != Row._fields or {len(line) for line in lines} != {len(Row._fields)}:
-        raise ValueError(f"{path} must have the columns {', '.join(Row._fields)}, separated by tabs, in every line.")
-    return {line[0]: Row(*line) for line in lines[1:]}
+    return {row["row"]: Row(**row) for row in read_table(path, Row._fields)}
 
 
 def read_runs(runs: list[str]) -> dict[str, list[Any]]:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from tab_table import read_table
+
 COLUMNS = ["epoch", "updates", "valid_loss", "valid_nll_loss", "valid_ppl"]
 PROGRESS = re.compile(r" \| (train_inner|valid|train) \| ")
 VALIDATION = re.compile(r"\| epoch \d+ \| valid on 'valid' subset \| (.*)$")
@@ -44,11 +46,9 @@ def read_published(path: Path) -> Published:
     Raises:
         ValueError: if it has other columns or no number.
     """
-    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    if len(lines) < 2 or any(len(line) != len(COLUMNS) for line in lines) or lines[0] != COLUMNS:
-        raise ValueError(f"{path} must have lines with the columns {', '.join(COLUMNS)}, separated by tabs.")
-    curve = [(int(line[1]), float(line[4])) for line in lines[1:] if line[1] != "-"]
-    return Published(curve, min(float(line[4]) for line in lines[1:]))
+    rows = read_table(path, COLUMNS)
+    curve = [(int(row["updates"]), float(row["valid_ppl"])) for row in rows if row["updates"] != "-"]
+    return Published(curve, min(float(row["valid_ppl"]) for row in rows))
 
 
 def read_validation(line: str) -> Optional[tuple[int, float]]:

@@ -8,9 +8,10 @@ vocabulary as a dictionary of fairseq, ``DATA/pieces.txt``, and the text in piec
 
 import argparse
 import sys
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+
+from corpus import read_lines
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.text.sentence_pieces import (
@@ -19,13 +20,6 @@ from muse_plugin.text.sentence_pieces import (
     SentencePieces,
     learn_pieces,
 )
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a text file, without their ends; only a line feed ends one."""
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for line in file:
-            yield line.rstrip("\n")
 
 
 def main() -> int:

@@ -94,7 +94,7 @@ def test_a_damaged_table_is_refused(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr == (
-        f"follow_validation: error: {path} must have lines with the columns epoch, updates, valid_loss, "
+        f"follow_validation: error: {path}, line 1: must have epoch, updates, valid_loss, "
         "valid_nll_loss, valid_ppl, separated by tabs.\n"
     )
 

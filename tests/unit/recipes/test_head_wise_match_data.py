@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -293,6 +294,13 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
         ),
         ({"TABLE": "3"}, "TABLE must be 2 or 4, but is '3'."),
         ({"TABLE": "4", "MATCH": "cosine"}, "TABLE=4 names all its systems, so MATCH, AGGREGATION"),
+        *(
+            (
+                {"BASELINE": "linear", name: value},
+                "BASELINE=linear stands for an encoder and its match, so ENCODER, TABLE, ",
+            )
+            for name, value in {"ENCODER": "muse", "TABLE": "4", "MATCH": "classic", "LEVELS": "3"}.items()
+        ),
         ({"MATCH": "dot"}, "MATCH must be element, cosine, bilinear or classic, but is 'dot'."),
         ({"MATCH": "classic", "LEVELS": "all"}, "MATCH=classic compares one vector of each text, so AGGREGATION"),
         ({"MATCH": "cosine", "AGGREGATION": "max"}, "AGGREGATION must be concat or, with MATCH=element, max;"),
@@ -440,9 +448,21 @@ def test_another_file_is_no_result(compare, tmp_path):
     (tmp_path / "x.json").write_text('{"scores": {}, "settings": {"match": "element"}}', encoding="utf-8")
     with pytest.raises(ValueError, match=r"its settings lack encoder, aggregation, levels, hierarchy, data_dataset\."):
         compare.read_results([tmp_path / "x.json"])
-    (tmp_path / "p.tsv").write_text("# c\ndataset\taccuracy\nsnli\thigh\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"p\.tsv, line 3: must have dataset, accuracy, separated by tabs"):
-        compare.read_published(tmp_path / "p.tsv")
+    for text, sentence in (
+        (
+            "# c\ndataset\taccuracy\nsnli\thigh\n",
+            "accuracy must be a number, but: could not convert string to float: 'high'",
+        ),
+        ("# c\ndataset\taccuracy\nsnli\n", "line 3: must have dataset, accuracy, separated by tabs"),
+        (
+            "# c\ndataset\taccuracy\n",
+            "must have a line with the names of its columns and rows below it, but has no rows",
+        ),
+    ):
+        (tmp_path / "p.tsv").write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=re.escape("p.tsv")) as caught:
+            compare.read_published(tmp_path / "p.tsv")
+        assert sentence in str(caught.value)
 
 
 # plot_depth.py
