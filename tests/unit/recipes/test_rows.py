@@ -292,7 +292,7 @@ def test_kept_runs_are_rows_too(tmp_path):
 def test_a_row_of_which_nothing_is_published_may_be_added(tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("recipe.sh", "rows.tsv", "ablation_table.py", "results_table.py", "markdown_table.py"):
+    for name in ("recipe.sh", "rows.tsv", "ablation_table.py", "results_table.py", "markdown_table.py", "tab_table.py"):
         shutil.copy(TOOLS / name, tools)
     line = ["own_encoder", "-", "muse", "--arch muse_tiny", "no", "-", "-", "-", "-", "-", "an encoder of our own"]
     with (tools / "rows.tsv").open("a", encoding="utf-8") as file:
