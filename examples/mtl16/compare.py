@@ -73,7 +73,10 @@ def parse_run(record: dict[str, Any]) -> Run:
 
 def read_published(path: Path) -> dict[str, dict[str, float]]:
     """Domain -> model -> accuracy."""
-    return {row.pop("domain"): {model: float(value) for model, value in row.items()} for row in read_table(path)}
+    return {
+        row["domain"]: {model: float(value) for model, value in row.items() if model != "domain"}
+        for row in read_table(path)
+    }
 
 
 def check_settings(runs: list[Run]) -> None:
