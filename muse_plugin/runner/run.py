@@ -90,7 +90,7 @@ class Translator:
         """
         if isinstance(lines, str):
             raise TypeError(f"lines must be a list of them, but got the text {lines[:60]!r}; give [text] for one.")
-        check_settings({"nbest": nbest, "batch_size": batch_size, "max_tokens": max_tokens, **settings})
+        check_settings({"beam": 5, "nbest": nbest, "batch_size": batch_size, "max_tokens": max_tokens, **settings})
         encoded = {i: tokens for i, line in enumerate(lines) if (tokens := self.read_line(line, first_line + i))}
         answers, batch = [[] for _ in lines], []
         for number, following in itertools.pairwise([*sorted(encoded, key=lambda i: len(encoded[i])), None]):
@@ -129,8 +129,7 @@ class Translator:
         width, is_left = max(map(len, ids)), self.config["left_pad_source"]
         fill = [[PAD] * (width - len(row)) for row in ids]
         padded = [more * is_left + row + more * (not is_left) for row, more in zip(ids, fill, strict=True)]
-        most = self.config["max_target_positions"] - 1
-        limits = [min(int(max_len_a * len(row) + max_len_b), most) for row in ids]
+        limits = [min(int(max_len_a * len(row) + max_len_b), self.config["max_target_positions"] - 1) for row in ids]
         graphs = self.encoder, self.step, self.config["histories"]
         candidates = min(2 * beam + 2, len(self.target_words))
         found = beam_search(*graphs, np.array(padded, np.int64), np.array(limits), candidates, beam, lenpen, min_len)
@@ -267,17 +266,18 @@ def clean_line(line):
 @functools.lru_cache(maxsize=1 << 16)
 def clean_character(character):
     """What stands for a character in a clean line."""
-    kind = unicodedata.category(character)
-    clean = " " if kind in ("Cc", "Zl", "Zp", "Zs") else character
-    return {"Cf": "", "Cs": "\N{REPLACEMENT CHARACTER}"}.get(kind, clean)
+    clean = {"Cc": " ", "Zl": " ", "Zp": " ", "Zs": " ", "Cf": "", "Cs": "\N{REPLACEMENT CHARACTER}"}
+    return clean.get(unicodedata.category(character), character)
 
 
 def check_settings(settings):
-    """Raises ValueError unless all are numbers in their range."""
+    """Raises ValueError unless all are numbers in their range, and ``nbest`` at most ``beam``."""
     for name, value in settings.items():
         least = {"lenpen": -math.inf, "min_len": 0, "a": 0, "b": 0, "max_len_a": 0, "max_len_b": 0}.get(name, 1)
         if not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
             raise ValueError(f"{name} must be a number of at least {least}, but got {value!r}.")
+    if settings.get("nbest", 1) > settings.get("beam", 1):
+        raise ValueError("nbest must be at most beam, but got {nbest} and beam {beam}; raise beam.".format(**settings))
 
 
 def read_json(path):

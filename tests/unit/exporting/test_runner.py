@@ -218,6 +218,15 @@ def test_settings_out_of_range_are_refused(ours, name):
             ours.translate(["Zug"], **{name: value})
 
 
+def test_more_translations_than_the_beam_finds_are_refused(exported, bare, ours):
+    with pytest.raises(ValueError, match=r"^nbest must be at most beam, but got 6 and beam 5; raise beam\.$"):
+        ours.translate_nbest(["Zug"], nbest=6)
+    done = run_program(exported, bare, b"Zug\n", "--beam", "2", "--nbest", "3")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"run.py: error: nbest must be at most beam, but got 3 and beam 2; raise beam.\n"
+    assert len(ours.translate_nbest(["Zug"], nbest=6, beam=6)[0]) == 6
+
+
 def test_a_text_in_place_of_lines_is_refused(ours):
     with pytest.raises(
         TypeError, match=r"lines must be a list of them, but got the text 'Zug'; give \[text\] for one\."
