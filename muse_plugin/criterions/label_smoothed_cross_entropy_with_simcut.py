@@ -7,7 +7,7 @@ tokens with a module called ``embed_tokens``.
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag
+from muse_plugin.criterions.fused_label_smoothed_cross_entropy import find_output_projection
+from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy_of_pairs
 
 NAME = "label_smoothed_cross_entropy_with_simcut"
 _WAY_OUT = "train it with --criterion label_smoothed_cross_entropy"
@@ -59,7 +61,8 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
     losses, perplexities and early stopping compare with other criterions.
 
     Cost: an update computes and stores twice as many sentences as ``--max-tokens`` counts. Where memory is short, halve
-    ``--max-tokens`` and double ``--update-freq``.
+    ``--max-tokens`` and double ``--update-freq``. Scores of the vocabulary are computed a few tokens at a time, as by
+    ``fused_label_smoothed_cross_entropy`` and under its conditions; elsewhere all at once.
 
     Source: Gao et al. 2022, Bi-SimCut, arXiv:2206.02368, the loss called SimCut, and the authors' program for fairseq,
     https://github.com/gpengzhi/Bi-SimCut. Differs from that program:
@@ -132,22 +135,30 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
         """
         if self.simcut_alpha == 0 or not model.training:
             return super().forward(model, sample, reduce=reduce)
-        sentences = sample["target"].size(0)
+        sentences, target = sample["target"].size(0), sample["target"][:, self.ignore_prefix_size :]
+        real = target.ne(self.padding_idx)
+        projection = _find_projection(model) if reduce else None
+        options = {} if projection is None else {"features_only": True}
         with cut_tokens(model, self.simcut_p):
-            net_output = model(**_double(sample["net_input"], sentences))
-        target = model.get_targets(sample, net_output)
-        lprobs = model.get_normalized_probs(net_output, log_probs=True)  # (2B, T, V), float32 for any logits
-        if self.ignore_prefix_size > 0:
-            lprobs, target = lprobs[:, self.ignore_prefix_size :], target[:, self.ignore_prefix_size :]
-        whole, cut = lprobs.unflatten(0, (-1, 2)).unbind(dim=1)  # (B, T, V) each, without a copy
-        ce, nll = label_smoothed_nll_loss(whole, target, self.eps, ignore_index=self.padding_idx, reduce=reduce)
-        kl = F.kl_div(cut, whole, reduction="none", log_target=True).sum(dim=-1, keepdim=True)  # (B, T, 1)
-        kl = kl.masked_fill(target.eq(self.padding_idx).unsqueeze(-1), 0.0)
-        if reduce:
-            kl = kl.sum()
+            net_output = model(**_double(sample["net_input"], sentences), **options)
+        if projection is not None:
+            states = net_output[0].unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]  # (B, 2, T, C)
+            pairs = states.transpose(1, 2)[real].flatten(0, 1)
+            shared = projection.weight, target[real], projection.bias, self.eps, self.simcut_alpha
+            loss, nll, correct, kl = linear_cross_entropy_of_pairs(pairs, *shared, count_correct=self.report_accuracy)
         else:
-            ce, nll, kl = (term.reshape(-1, 1) for term in (ce, nll, kl))
-        loss = ce + self.simcut_alpha * kl
+            lprobs = model.get_normalized_probs(net_output, log_probs=True)  # (2B, T, V), float32 for any logits
+            lprobs = lprobs.unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]
+            whole, cut = lprobs.unbind(dim=1)  # (B, T, V) each, without a copy
+            ce, nll = label_smoothed_nll_loss(whole, target, self.eps, ignore_index=self.padding_idx, reduce=reduce)
+            kl = F.kl_div(cut, whole, reduction="none", log_target=True).sum(dim=-1, keepdim=True)  # (B, T, 1)
+            kl = kl.masked_fill(~real.unsqueeze(-1), 0.0)
+            if reduce:
+                kl = kl.sum()
+            else:
+                ce, nll, kl = (term.reshape(-1, 1) for term in (ce, nll, kl))
+            loss = ce + self.simcut_alpha * kl
+            correct = (whole.argmax(dim=-1).eq(target) & real).sum() if self.report_accuracy else None
 
         sample_size = sentences if self.sentence_avg else sample["ntokens"]
         logging_output = {
@@ -159,8 +170,7 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
             "sample_size": sample_size,
         }
         if self.report_accuracy:
-            real = target.ne(self.padding_idx)
-            logging_output["n_correct"] = (whole.argmax(dim=-1).eq(target) & real).sum().item()
+            logging_output["n_correct"] = correct.item()
             logging_output["total"] = real.sum().item()
         return loss, sample_size, logging_output
 
@@ -172,6 +182,13 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
             kl = sum(log.get("simcut_kl", 0) for log in logging_outputs)
             ntokens = sum(log.get("ntokens", 0) for log in logging_outputs)
             metrics.log_scalar("simcut_kl", kl / ntokens / math.log(2), ntokens, round=3)
+
+
+def _find_projection(model: nn.Module) -> nn.Linear | None:
+    """The output layer if ``linear_cross_entropy_of_pairs`` can take its place."""
+    with suppress(ValueError, NotImplementedError):
+        return find_output_projection(model)
+    return None
 
 
 @contextmanager

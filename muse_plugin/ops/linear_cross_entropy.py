@@ -6,7 +6,8 @@ nothing left to do but to multiply by the gradient of the loss.
 
 Meaning, for one token with scores z and target y (Szegedy et al. 2016, arXiv:1512.00567, in fairseq's form):
 ``nll = logsumexp(z) - z_y``, ``smooth = sum_v (logsumexp(z) - z_v)``,
-``loss = (1 - eps - eps / (V - 1)) * nll + eps / (V - 1) * smooth``.
+``loss = (1 - eps - eps / (V - 1)) * nll + eps / (V - 1) * smooth``. Of pairs, with p and q the probabilities that both
+states of a token give, the loss is that of p, plus a weight times ``KL(p || q) = sum_v p_v (log p_v - log q_v)``.
 """
 
 from __future__ import annotations
@@ -55,14 +56,55 @@ def linear_cross_entropy(
     Raises:
         ValueError: if shapes do not fit or ``label_smoothing`` is outside [0, 1).
     """
-    if (
-        features.dim() != 2
-        or weight.dim() != 2
-        or target.dim() != 1
-        or features.shape != (len(target), weight.shape[1])
-    ):
+    return _sum_losses(features, weight, target, bias, label_smoothing, chunk_size, count_correct)[:3]
+
+
+def linear_cross_entropy_of_pairs(
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    divergence_weight: float = 1.0,
+    chunk_size: int | None = None,
+    count_correct: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """``linear_cross_entropy`` of the first state of each token, and its divergence from the second.
+
+    Args:
+        features: shape (2N, C); rows 2n and 2n + 1 are the states of token n.
+        weight: W, shape (V, C).
+        target: word numbers, shape (N,).
+        bias: shape (V,), or None.
+        label_smoothing: eps in [0, 1).
+        divergence_weight: of the divergence in the loss.
+        chunk_size: as in ``linear_cross_entropy``, rounded up to whole pairs.
+        count_correct: as in ``linear_cross_entropy``.
+
+    Returns:
+        The loss, whose gradient flows through both states; what ``linear_cross_entropy`` returns besides, of the first
+        states; and the divergence KL(p || q) before it is weighted (nats, scalar float32, no gradient).
+
+    Raises:
+        ValueError: as ``linear_cross_entropy``.
+    """
+    return _sum_losses(features, weight, target, bias, label_smoothing, chunk_size, count_correct, divergence_weight)
+
+
+def _sum_losses(
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    label_smoothing: float,
+    chunk_size: int | None,
+    count_correct: bool,
+    divergence_weight: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows, name = (len(target), "N") if divergence_weight is None else (2 * len(target), "2N")
+    if features.dim() != 2 or weight.dim() != 2 or target.dim() != 1 or features.shape != (rows, weight.shape[1]):
         raise ValueError(
-            "features must have shape (N, C), weight (V, C) and target (N,), "
+            f"features must have shape ({name}, C), weight (V, C) and target (N,), "
             f"but got {tuple(features.shape)}, {tuple(weight.shape)} and {tuple(target.shape)}."
         )
     if not 0.0 <= label_smoothing < 1.0:
@@ -70,15 +112,17 @@ def linear_cross_entropy(
     if chunk_size is None:
         budget = _CPU_SCORES if features.device.type == "cpu" else _GPU_SCORES
         chunk_size = max(_FEWEST_ROWS, budget // max(1, len(weight)))
+    if divergence_weight is not None:
+        chunk_size += chunk_size % 2  # pairs stay together
     kind = features.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
-    options = label_smoothing, chunk_size, count_correct, dtype
+    options = label_smoothing, chunk_size, count_correct, divergence_weight, dtype
     if not torch.is_grad_enabled():  # ctx.needs_input_grad says nothing of that
         features, weight, bias = features.detach(), weight.detach(), None if bias is None else bias.detach()
-    loss, nll, correct = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+    loss, nll, correct, divergence = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         features, weight, bias, target, *options
     )
-    return loss, nll, correct
+    return loss, nll, correct, divergence
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -89,13 +133,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         target: Tensor,
-        smoothing: float,
-        chunk_size: int,
-        count_correct: bool,
-        dtype: torch.dtype,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        *options: Any,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         with torch.autocast(features.device.type, enabled=False):
-            return _forward(ctx, features, weight, bias, target, smoothing, chunk_size, count_correct, dtype)
+            return _forward(ctx, features, weight, bias, target, *options)
 
     @staticmethod
     @once_differentiable
@@ -104,7 +145,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None if grad is None else (grad * grad_loss).to(dtype)
             for grad, dtype in zip(ctx.grads, ctx.dtypes, strict=True)
         ]
-        return (*grads, None, None, None, None, None)
+        return (*grads, None, None, None, None, None, None)
 
 
 def _forward(
@@ -116,9 +157,11 @@ def _forward(
     smoothing: float,
     chunk_size: int,
     count_correct: bool,
+    divergence_weight: float | None,
     dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     count, words = len(target), len(weight)
+    copies = 1 if divergence_weight is None else 2  # states of a token; the cross-entropy is that of the first
     full = torch.promote_types(dtype, torch.float32)  # float64 stays what it is
     spread = smoothing / (words - 1) if words > 1 else 0.0
     needs = ctx.needs_input_grad[:3]
@@ -126,26 +169,29 @@ def _forward(
     grad_features = torch.empty(features.shape, dtype=full, device=features.device) if needs[0] else None
     grad_weight = torch.zeros(weight.shape, dtype=full, device=weight.device) if needs[1] and count == 0 else None
     grad_bias = torch.zeros(words, dtype=full, device=weight.device) if needs[2] else None
-    nll, normaliser_sum = features.new_zeros((), dtype=full), features.new_zeros((), dtype=full)
+    nll, normaliser_sum, divergence = (features.new_zeros((), dtype=full) for _ in range(3))
     correct = torch.zeros((), dtype=torch.int64, device=features.device)
-    for start in range(0, count, chunk_size):
+    for start in range(0, len(features), chunk_size):
         rows = features[start : start + chunk_size].to(dtype)
-        wanted = target[start : start + chunk_size].unsqueeze(1)
+        wanted = target[start // copies : (start + chunk_size) // copies].unsqueeze(1)
         scores = linear(rows, matrix, None if bias is None else bias.to(dtype)).to(full)
-        at_target, highest = scores.gather(1, wanted), scores.amax(dim=1, keepdim=True)
+        log_ratio = None if divergence_weight is None else scores[::2] - scores[1::2]
+        at_target, highest = scores[::copies].gather(1, wanted), scores.amax(dim=1, keepdim=True)
         # In place, and the exponentials once: what logsumexp allocates costs more than what it computes.
         exponentials = scores.sub_(highest).exp_()
         sums = exponentials.sum(dim=1, keepdim=True)
         normaliser = highest + sums.log()
         if count_correct:
-            correct += (highest == at_target).sum()
-        nll += (normaliser - at_target).sum()
-        normaliser_sum += normaliser.sum()
-        if not any(needs):
+            correct += (highest[::copies] == at_target).sum()
+        nll += (normaliser[::copies] - at_target).sum()
+        normaliser_sum += normaliser[::copies].sum()
+        if not any(needs) and log_ratio is None:
             continue
         # d loss / d scores = softmax - (1 - eps - spread) [at the target] - spread; the last term comes below.
         grad = exponentials.div_(sums)
-        grad.scatter_add_(1, wanted, grad.new_full((1, 1), smoothing + spread - 1.0).expand_as(wanted))
+        if log_ratio is not None:
+            divergence += _diverge(grad, log_ratio.sub_(normaliser[::2] - normaliser[1::2]), divergence_weight or 0.0)
+        grad[::copies].scatter_add_(1, wanted, grad.new_full((1, 1), smoothing + spread - 1.0).expand_as(wanted))
         product = grad.to(dtype)
         if grad_features is not None:
             grad_features[start : start + chunk_size] = linear(product, matrix.t())
@@ -156,18 +202,35 @@ def _forward(
     loss = (1.0 - smoothing - spread) * nll
     if smoothing > 0:
         # What smoothing adds is the same for every word: sums over words and tokens separate, and cost nothing.
-        word_sum, token_sum = matrix.sum(0, dtype=full), features.to(dtype).sum(0, dtype=full)
+        word_sum, token_sum = matrix.sum(0, dtype=full), features[::copies].to(dtype).sum(0, dtype=full)
         score_sum = word_sum @ token_sum
         if bias is not None:
             score_sum = score_sum + count * bias.to(dtype).sum(dtype=full)
         loss = loss + spread * (words * normaliser_sum - score_sum)
         if grad_features is not None:
-            grad_features -= spread * word_sum
+            grad_features[::copies] -= spread * word_sum
         if grad_weight is not None:
             grad_weight -= spread * token_sum
         if grad_bias is not None:
             grad_bias -= spread * count
+    if divergence_weight is not None:
+        loss = loss + divergence_weight * divergence
     ctx.grads = [grad_features, grad_weight, grad_bias]
     ctx.dtypes = [features.dtype, weight.dtype, None if bias is None else bias.dtype]
-    ctx.mark_non_differentiable(nll, correct)
-    return loss, nll, correct
+    ctx.mark_non_differentiable(nll, correct, divergence)
+    return loss, nll, correct, divergence
+
+
+def _diverge(probabilities: Tensor, log_ratio: Tensor, weight: float) -> Tensor:
+    """The sum of KL(p || q), whose gradient by the scores is p (log p - log q - KL) for p and q - p for q.
+
+    Args:
+        probabilities: p and q in turn, shape (2N, V); to p the weighted gradient is added, in place of q it is put.
+        log_ratio: log p - log q, shape (N, V); overwritten.
+        weight: of the divergence.
+    """
+    p, q = probabilities[::2], probabilities[1::2]
+    divergence = torch.linalg.vecdot(p, log_ratio).unsqueeze(1)
+    q.sub_(p).mul_(weight)
+    p.mul_(log_ratio.sub_(divergence).mul_(weight).add_(1.0))
+    return divergence.sum()

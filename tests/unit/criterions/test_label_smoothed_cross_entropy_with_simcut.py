@@ -370,6 +370,27 @@ def test_recomputed_activations_give_the_same_gradients(arch, make_model, make_s
     assert_same_gradients(actual, expected)
 
 
+@pytest.mark.parametrize("arch", ["muse_tiny", "muse_simple_tiny", "transformer_tiny"])
+def test_a_few_tokens_at_a_time_are_as_good_as_all_scores(arch, make_model, make_sample, make_criterion, monkeypatch):
+    """Losses of single positions take all scores, summed ones do not."""
+    model, sample = make_model(arch, "--dropout=0.3", "--share-all-embeddings"), make_sample()
+    criterion = make_criterion(NAME, simcut_p=0.4, report_accuracy=True, ignore_prefix_size=1)
+    torch.manual_seed(1)
+    losses, _, expected_log = criterion(model, sample, reduce=False)
+    losses.sum().backward()
+    expected = {name: gradient.clone() for name, gradient in gradients(model).items()}
+    monkeypatch.setattr(model.decoder, "output_layer", None)
+    loss, log, actual = learn(criterion, model, sample)
+    assert_close(loss, losses.sum().detach(), atol=0, rtol=1e-6)
+    assert log["simcut_kl"] > 0.01
+    for name in ("nll_loss", "simcut_kl"):
+        assert_close(log[name], expected_log[name].sum(), atol=0, rtol=1e-5, why=name)
+    assert {name: log[name] for name in ("n_correct", "total")} == {
+        name: expected_log[name] for name in ("n_correct", "total")
+    }
+    assert_same_gradients(actual, expected, atol=2e-5, why="sums over the batch, up to 30")
+
+
 def test_same_seed_gives_the_same_cuts_and_another_seed_others(make_model, make_sample, make_criterion):
     model, criterion, sample = make_model(), make_criterion(NAME, simcut_p=0.3), make_sample()
     losses = [learn(criterion, model, sample, seed)[0] for seed in (1, 1, 2)]

@@ -8,7 +8,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from support.helpers import assert_close
 
 from muse_plugin.ops import linear_cross_entropy as linear_cross_entropy_module
-from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
+from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_of_pairs
 
 
 def make(count=7, width=5, words=11, dtype=torch.float32):
@@ -63,6 +63,38 @@ def test_gradcheck(smoothing):
     features, weight, bias, target = make(count=4, width=3, words=5, dtype=torch.float64)
     assert torch.autograd.gradcheck(
         lambda f, w, b: linear_cross_entropy(f, w, target, b, smoothing, 3)[0], (features, weight, bias)
+    )
+
+
+@pytest.mark.parametrize(("has_bias", "chunk_size"), [(True, 1), (True, 4), (True, 5), (False, 14), (True, None)])
+@pytest.mark.usefixtures("on_device")
+def test_pairs_have_the_loss_of_the_first_state_and_its_divergence_from_the_second(has_bias, chunk_size):
+    features, weight, bias, _ = make(count=14)
+    target, bias = torch.arange(7), bias if has_bias else None
+    inputs = [features, weight, bias] if has_bias else [features, weight]
+    expected, expected_nll = fairseq_loss(features[::2], weight, bias, target, 0.1)
+    p, q = torch.nn.functional.linear(features, weight, bias).log_softmax(-1).view(7, 2, 11).unbind(1)
+    expected_divergence = (p.exp() * (p - q)).sum()
+    wanted = torch.autograd.grad((expected + 3 * expected_divergence) * 2, inputs)
+    loss, nll, correct, divergence = linear_cross_entropy_of_pairs(
+        features, weight, target, bias, 0.1, 3.0, chunk_size, count_correct=True
+    )
+    assert_close(loss, expected + 3 * expected_divergence, atol=0, rtol=1e-6)
+    assert_close(nll, expected_nll, atol=0, rtol=1e-6)
+    assert_close(divergence, expected_divergence, atol=0, rtol=1e-6)
+    assert correct == (p.argmax(1) == target).sum()
+    assert not divergence.requires_grad
+    for actual, grad in zip(torch.autograd.grad(loss * 2, inputs), wanted, strict=True):
+        assert_close(actual, grad, atol=2e-5, why="a different order of summation, of numbers around 10")
+    with torch.no_grad():
+        again = linear_cross_entropy_of_pairs(features, weight, target, bias, 0.1, 3.0, chunk_size)
+    assert_close(again[0], loss, atol=0, rtol=0)
+
+
+def test_pairs_pass_gradcheck():
+    features, weight, bias, target = make(count=6, width=3, words=5, dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda f, w, b: linear_cross_entropy_of_pairs(f, w, target[:3], b, 0.1, 0.7, 4)[0], (features, weight, bias)
     )
 
 
@@ -131,3 +163,9 @@ def test_wrong_input_is_named(shapes, smoothing, sentence):
     features, weight, target = (torch.zeros(shape) for shape in shapes)
     with pytest.raises(ValueError, match=sentence):
         linear_cross_entropy(features, weight, target.long(), None, smoothing)
+
+
+def test_pairs_need_two_states_of_each_token():
+    features, weight, _, target = make()
+    with pytest.raises(ValueError, match=r"features must have shape \(2N, C\).*\(7, 5\), \(11, 5\) and \(7,\)"):
+        linear_cross_entropy_of_pairs(features, weight, target)
