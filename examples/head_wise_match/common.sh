@@ -54,8 +54,8 @@ if [[ -n "$layers" && " ${models[*]} " == *" translation "* ]]; then
   fail "LAYERS needs an encoder that can be built with fewer layers, but that of a translation model comes as it is; use another ENCODER."
 fi
 if [[ "${BASELINE:-none}" != none ]]; then # a floor compares words
-  [[ -z "${ENCODER:-}${TABLE:-}$given" ]] ||
-    fail "BASELINE=$BASELINE stands for an encoder and its match, so ENCODER, TABLE, MATCH, AGGREGATION, LEVELS and HIERARCHY must not be set; unset them."
+  [[ -z "${ENCODER:-}${TABLE:-}$given$layers" ]] ||
+    fail "BASELINE=$BASELINE stands for an encoder and its match, so ENCODER, TABLE, MATCH, AGGREGATION, LEVELS, HIERARCHY and LAYERS must not be set; unset them."
   systems=("- - - -")
 fi
 

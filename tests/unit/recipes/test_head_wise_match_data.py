@@ -299,7 +299,13 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
                 {"BASELINE": "linear", name: value},
                 "BASELINE=linear stands for an encoder and its match, so ENCODER, TABLE, ",
             )
-            for name, value in {"ENCODER": "muse", "TABLE": "4", "MATCH": "classic", "LEVELS": "3"}.items()
+            for name, value in {
+                "ENCODER": "muse",
+                "TABLE": "4",
+                "MATCH": "classic",
+                "LEVELS": "3",
+                "LAYERS": "2",
+            }.items()
         ),
         ({"MATCH": "dot"}, "MATCH must be element, cosine, bilinear or classic, but is 'dot'."),
         ({"MATCH": "classic", "LEVELS": "all"}, "MATCH=classic compares one vector of each text, so AGGREGATION"),
