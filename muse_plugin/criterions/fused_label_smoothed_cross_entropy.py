@@ -83,7 +83,7 @@ def find_output_projection(model: nn.Module) -> nn.Linear:
     """The linear layer that turns the decoder's states into scores.
 
     Raises:
-        ValueError: if there is none, or the model cannot stop before it.
+        ValueError: if there is none, the scores need more than it, or the model cannot stop before it.
         NotImplementedError: if the model is sharded, has an adaptive softmax, or looks for unused parameters.
     """
     decoder = getattr(model, "decoder", None)
@@ -98,6 +98,13 @@ def find_output_projection(model: nn.Module) -> nn.Linear:
         raise ValueError(
             f"--criterion {NAME} needs a model whose decoder.output_projection is linear, but "
             f"{type(model).__name__} has {type(projection).__name__}; use --criterion label_smoothed_cross_entropy."
+        )
+    scores = getattr(decoder, "output_layer", projection.forward)
+    read = [own.name for own in inspect.signature(scores).parameters.values() if own.kind is not own.VAR_KEYWORD]
+    if len(read) > 1:  # a pointer generator, say
+        raise ValueError(
+            f"--criterion {NAME} needs a model whose scores come from the decoder's states alone, but output_layer of "
+            f"{type(decoder).__name__} also reads {', '.join(read[1:])}; use --criterion label_smoothed_cross_entropy."
         )
     inner, wrappers = model, []  # of distributed training
     while isinstance(getattr(inner, "module", None), nn.Module):

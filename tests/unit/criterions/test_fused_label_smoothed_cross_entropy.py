@@ -84,6 +84,17 @@ def test_models_without_a_linear_output_projection_are_refused(make_model, make_
         criterion(make_model("lightconv_iwslt_de_en"), make_sample())
 
 
+def test_models_whose_scores_need_more_than_the_states_are_refused(
+    make_model, make_sample, make_criterion, monkeypatch
+):
+    model = make_model("transformer_tiny")
+    monkeypatch.setattr(model.decoder, "output_layer", lambda features, attn, src_tokens: features)
+    with pytest.raises(
+        ValueError, match=r"output_layer of TransformerDecoderBase also reads attn, src_tokens; use --crit"
+    ):
+        make_criterion(NAME)(model, make_sample())
+
+
 def test_a_search_for_unused_parameters_needs_a_shared_output_layer(make_model, make_sample, make_criterion):
     class Wrapper(nn.Module):  # as DistributedDataParallel with --find-unused-parameters
         find_unused_parameters = True
