@@ -258,7 +258,7 @@ def test_the_table_has_means_over_folds_the_best_by_validation_and_the_published
     assert "bad.json must be written by examples/documents/evaluate.sh" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("runs", ["runs.jsonl", "runs_news.jsonl"])
+@pytest.mark.parametrize("runs", ["runs.jsonl", "runs_news.jsonl", "runs_imdb.jsonl"])
 def test_the_tables_of_results_are_what_their_runs_give(runs, load):
     compare = load("compare")
     table = compare.make_table(compare.read_results([RECIPE / runs]), {})
