@@ -65,18 +65,35 @@ class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion
             self.eps,
             count_correct=self.report_accuracy,
         )
-        sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
-        logging_output = {
-            "loss": loss.detach(),
-            "nll_loss": nll.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["target"].size(0),
-            "sample_size": sample_size,
-        }
-        if self.report_accuracy:
-            logging_output["n_correct"] = correct.item()
-            logging_output["total"] = real.sum().item()
-        return loss, sample_size, logging_output
+        return loss, *log_losses(self, sample, loss, nll, real, correct)
+
+
+def log_losses(
+    criterion: LabelSmoothedCrossEntropyCriterion,
+    sample: dict[str, Any],
+    loss: Tensor,
+    nll: Tensor,
+    real: Tensor,
+    correct: Optional[Tensor],
+) -> tuple[int, dict[str, Any]]:
+    """The denominator of a loss, and what fairseq's criterion logs of it.
+
+    Args:
+        criterion: whose flags count.
+        sample: fairseq's batch.
+        loss: nats.
+        nll: negative log-likelihood, nats.
+        real: which target positions count.
+        correct: how many of them are predicted; only read with ``--report-accuracy``.
+    """
+    sentences = sample["target"].size(0)
+    sample_size = sentences if criterion.sentence_avg else sample["ntokens"]
+    logged = {"loss": loss.detach(), "nll_loss": nll.detach(), "ntokens": sample["ntokens"]}
+    logged |= {"nsentences": sentences, "sample_size": sample_size}
+    if criterion.report_accuracy:
+        assert correct is not None, "accuracy is counted where it is logged"
+        logged |= {"n_correct": correct.item(), "total": real.sum().item()}
+    return sample_size, logged
 
 
 def find_output_projection(model: nn.Module) -> nn.Linear:

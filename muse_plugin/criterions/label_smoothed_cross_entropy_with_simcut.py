@@ -23,7 +23,7 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag
-from muse_plugin.criterions.fused_label_smoothed_cross_entropy import find_output_projection
+from muse_plugin.criterions.fused_label_smoothed_cross_entropy import find_output_projection, log_losses
 from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy_of_pairs
 
 NAME = "label_smoothed_cross_entropy_with_simcut"
@@ -135,12 +135,12 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
         """
         if self.simcut_alpha == 0 or not model.training:
             return super().forward(model, sample, reduce=reduce)
-        sentences, target = sample["target"].size(0), sample["target"][:, self.ignore_prefix_size :]
+        target = sample["target"][:, self.ignore_prefix_size :]
         real = target.ne(self.padding_idx)
         projection = _find_projection(model) if reduce else None
         options = {} if projection is None else {"features_only": True}
         with cut_tokens(model, self.simcut_p):
-            net_output = model(**_double(sample["net_input"], sentences), **options)
+            net_output = model(**_double(sample["net_input"], len(target)), **options)
         if projection is not None:
             states = net_output[0].unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]  # (B, 2, T, C)
             pairs = states.transpose(1, 2)[real].flatten(0, 1)
@@ -160,19 +160,8 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
             loss = ce + self.simcut_alpha * kl
             correct = (whole.argmax(dim=-1).eq(target) & real).sum() if self.report_accuracy else None
 
-        sample_size = sentences if self.sentence_avg else sample["ntokens"]
-        logging_output = {
-            "loss": loss.detach(),
-            "nll_loss": nll.detach(),
-            "simcut_kl": kl.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": sentences,
-            "sample_size": sample_size,
-        }
-        if self.report_accuracy:
-            logging_output["n_correct"] = correct.item()
-            logging_output["total"] = real.sum().item()
-        return loss, sample_size, logging_output
+        sample_size, logging_output = log_losses(self, sample, loss, nll, real, correct)
+        return loss, sample_size, {**logging_output, "simcut_kl": kl.detach()}
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

@@ -1,8 +1,8 @@
 """Lets training with R-Drop be validated and followed: perplexities are of one pass over a batch, as of other losses.
 
 Validation takes one pass, with the plain loss, on a batch that stays as it was. Training logs the mean of ``nll_loss``
-over its two passes; its ``loss`` stays the sum that is trained.
-The prefix that ``--ignore-prefix-size`` names counts in neither term.
+over its two passes; its ``loss`` stays the sum that is trained. The prefix that ``--ignore-prefix-size`` names counts
+in neither term.
 """
 
 import torch
