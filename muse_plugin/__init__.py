@@ -5,7 +5,7 @@ installed fairseq usable on current Python and torch: see ``warning_filters`` (w
 ``checkpoints/safe_loading`` (what a checkpoint may contain) and ``fairseq_repairs`` (what is fixed and why).
 """
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 from muse_plugin import warning_filters
 

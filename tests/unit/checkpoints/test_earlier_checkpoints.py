@@ -9,18 +9,17 @@ from support.helpers import REPOSITORY, assert_close
 import muse_plugin  # noqa: F401  (registers the models)
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 
-FOLDER = REPOSITORY / "tests" / "fixtures" / "checkpoint_version_0_1"
 
-
-@pytest.mark.parametrize("gone", [None, "compile_layers"])
-def test_the_scores_are_those_of_that_version(gone, tmp_path):
-    state = load_checkpoint(FOLDER / "checkpoint.pt")
+@pytest.mark.parametrize(("version", "gone"), [("0_1", None), ("0_2", None), ("0_2", "compile_layers")])
+def test_the_scores_are_those_of_that_version(version, gone, tmp_path):
+    folder = REPOSITORY / "tests" / "fixtures" / f"checkpoint_version_{version}"
+    state = load_checkpoint(folder / "checkpoint.pt")
     if gone is not None:  # a flag of 0.2.0
         state["cfg"]["model"][gone] = True
     torch.save(state, tmp_path / "checkpoint.pt")
-    settings = {"data": str(FOLDER), "source_lang": "de", "target_lang": "en"}
+    settings = {"data": str(folder), "source_lang": "de", "target_lang": "en"}
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint.pt")], settings)
-    wanted = {name: torch.from_numpy(values) for name, values in np.load(FOLDER / "expected.npz").items()}
+    wanted = {name: torch.from_numpy(values) for name, values in np.load(folder / "expected.npz").items()}
     lengths = wanted["source"].ne(task.source_dictionary.pad()).sum(dim=1)
     output = model.eval()(wanted["source"], lengths, wanted["previous"])
     scores = model.get_normalized_probs(output, log_probs=True)
