@@ -17,7 +17,7 @@ _FILES = """
     several_cpu_processes spawned_processes equal_processes interrupted_waiting heartbeat_timeout faulty_batch
     architecture_help misspelt_flags misspelt_overrides diverse_beam generation_shards moses_languages
     checkpoint_mismatch unused_bias unlogged_metric bare_replace_unk upsampled_part tied_ema
-    resumed_ema half_precision_resuming
+    resumed_ema half_precision_resuming pretrained_bart_settings
 """
 REPAIRS: tuple[Repair, ...] = tuple(
     value

@@ -87,3 +87,42 @@ def _scores(data, checkpoint, *arguments):
 def test_one_side_alone_is_pruned(aligned, trained, side):
     overrides = str({f"{side}_layers_to_keep": "0"})
     assert len(generate(aligned, trained, "--model-overrides", overrides)) == SENTENCES["test"]
+
+
+def test_a_model_that_denoised_learns_to_translate(aligned, tmp_path):
+    texts, denoised, tuned = (tmp_path / name for name in ("texts", "denoised", "tuned"))
+    words = aligned / "dict.de.txt"
+    for language in ("de", "en"):
+        parts = [f"--{part}pref={aligned.parent / part}.{language}" for part in ("train", "valid")]
+        folder = texts / language
+        run("preprocess", "--only-source", *parts, "--srcdict", words, "--destdir", folder, "--workers", 1)
+    shutil.copy(words, texts / "dict.txt")
+    languages = ["--langs", "de,en"]
+    both = [*SMALL, *languages, "--share-all-embeddings", "--no-epoch-checkpoints"]
+    masks = ["--mask", 0.3, "--mask-length", "span-poisson", "--replace-length", 1, "--permute-sentences", 0]
+    blocks = ["--add-lang-token", "--sample-break-mode", "complete", "--tokens-per-sample", 40, "--max-epoch", 1]
+    train(texts, denoised, "muse_tiny", *both, "--task", "multilingual_denoising", *masks, *blocks)
+
+    task = ["--task", "translation_from_pretrained_bart", "--source-lang", "de", "--target-lang", "en"]
+    start = ["--finetune-from-model", denoised / "checkpoint_last.pt", "--max-update", 1, "--lr", 0]
+    train(aligned, tuned, "muse_tiny", *both, *task, *start)
+    before, after = (load_checkpoint(folder / "checkpoint_last.pt")["model"] for folder in (denoised, tuned))
+    added = ["<s>", "<pad>", "</s>", "<unk>", "[de]", "[en]", "<mask>"]
+    assert len(before["encoder.embed_tokens.weight"]) == len(words.read_text().splitlines()) + len(added)
+    assert before.keys() == after.keys()
+    assert all(value.equal(after[name]) for name, value in before.items())
+
+    checkpoint = tuned / "checkpoint_last.pt"
+    printed = run("generate", aligned, "--user-dir", USER_DIR, "--path", checkpoint, "--cpu", *task, *languages)
+    assert len(re.findall(r"^S-\d+\t.* \[de\]$", printed, re.MULTILINE)) == SENTENCES["test"]
+    assert len(re.findall(r"^H-\d+\t[^\[]*$", printed, re.MULTILINE)) == SENTENCES["test"]
+
+
+def test_one_model_of_two_directions(aligned, tmp_path):
+    task = ["--task", "translation_multi_simple_epoch", "--lang-pairs", "de-en,en-de", "--langs", "de,en"]
+    tokens = ["--encoder-langtok", "tgt", "--decoder-langtok"]
+    train(aligned, tmp_path, "muse_tiny", *SMALL, *task, *tokens, "--share-all-embeddings", "--max-epoch", 1)
+    for source, target in (("de", "en"), ("en", "de")):
+        direction = ["--source-lang", source, "--target-lang", target]
+        found = generate(aligned, tmp_path / "checkpoint_last.pt", *task, *tokens, *direction)
+        assert len(found) == SENTENCES["test"]
