@@ -1,17 +1,14 @@
 """Gives ``--task translation_from_pretrained_bart`` its settings under the name that it reads them by."""
 
-from typing import Any
+from operator import attrgetter
 
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 
-from muse_plugin.fairseq_repairs.repair import Repair, replace
+from muse_plugin.fairseq_repairs.repair import Repair
 
 
 def _apply() -> None:
-    @replace(TranslationFromPretrainedBARTTask, "__init__")
-    def initialise(original: Any, self: Any, args: Any, *rest: Any, **named: Any) -> None:
-        original(self, args, *rest, **named)
-        self.args = self.cfg
+    TranslationFromPretrainedBARTTask.args = property(attrgetter("cfg"))
 
 
 REPAIR = Repair(
