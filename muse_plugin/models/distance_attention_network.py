@@ -47,6 +47,8 @@ class DistanceAttentionNetworkConfig(SentenceModelConfig):
 class DistanceAttentionNetworkModel(SentenceModel):
     """Distance-based Self-Attention Network (arXiv:1712.02047) for sentences, pairs and tags."""
 
+    encoder_flags = ("projection_norms",)
+
     @classmethod
     def find_faults(cls, cfg: Namespace) -> list[str]:
         """See ``SentenceModel.find_faults``."""

@@ -1,7 +1,7 @@
 """Flags that all sentence models share: embeddings, pooling, pairs, classifier. Read ``sentence_model.py`` next."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -129,6 +129,7 @@ def warn_without_effect(cfg: Any, config_class: Any, names: Iterable[str], where
 
 # The poolings that read a flag.
 _POOLING_FLAGS = {
+    "projection_norms": ("source_to_token", "source_to_token_max"),
     "pooling_heads": ("low_rank_attention", "structured_attention"),
     "pooling_rank": ("low_rank_attention",),
     "pooling_context": ("low_rank_attention",),
@@ -147,12 +148,21 @@ _PARENTS = {
 }
 
 
-def warn_of_idle_flags(cfg: Any, config_class: Any, tags: bool, pairs: bool) -> None:
-    """Warns of flags of the trunk that were given although the task or other flags leave them nothing to do."""
+def warn_of_idle_flags(cfg: Any, config_class: Any, tags: bool, pairs: bool, encoder_flags: Container[str]) -> None:
+    """Warns of flags of the trunk that were given although the task or other flags leave them nothing to do.
+
+    Args:
+        cfg: flags by name.
+        config_class: has their defaults.
+        tags: the task predicts a tag for each word.
+        pairs: the task is on pairs of sentences.
+        encoder_flags: flags of the pooling that the encoder reads, too.
+    """
+    of_pooling = {name: poolings for name, poolings in _POOLING_FLAGS.items() if name not in encoder_flags}
     if tags:
-        warn_without_effect(cfg, config_class, [*_POOLING_FLAGS, *_OF_CLASSES], "on a tagger, which does not pool")
+        warn_without_effect(cfg, config_class, [*of_pooling, *_OF_CLASSES], "on a tagger, which does not pool")
     else:
-        idle = [name for name, poolings in _POOLING_FLAGS.items() if str(cfg.pooling) not in poolings]
+        idle = [name for name, poolings in of_pooling.items() if str(cfg.pooling) not in poolings]
         warn_without_effect(cfg, config_class, idle, f"with --pooling {cfg.pooling}")
     if not pairs:
         warn_without_effect(cfg, config_class, ["pair_features"], "on single sentences")

@@ -64,6 +64,7 @@ class SentenceModel(BaseFairseqModel):
 
     config_class: type  # of ``register``
     unread_flags: tuple[str, ...] = ()  # of the trunk, which this encoder does not read
+    encoder_flags: tuple[str, ...] = ()  # of the pooling, which this encoder reads, too
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class SentenceModel(BaseFairseqModel):
         task = check_sentence_task(task)
         tags = task.predicts == "tags"
         if not task.loads_checkpoint:
-            warn_of_idle_flags(flat, cls.config_class, tags, task.pairs)
+            warn_of_idle_flags(flat, cls.config_class, tags, task.pairs, cls.encoder_flags)
             warn_without_effect(flat, cls.config_class, cls.unread_flags, "with this encoder")
             if issubclass(cls.config_class, EncoderAttentionBiasFlags):
                 warn_of_idle_bias_flags(flat, cls.config_class, "encoder")

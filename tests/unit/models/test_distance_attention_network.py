@@ -105,6 +105,11 @@ def test_the_norms_of_the_trunk_are_off_unless_asked_for():
         assert (count_norms(net.pooling) > 0) == (norms == "all")
 
 
+def test_norms_that_the_encoder_reads_are_not_said_to_be_without_effect(caplog):
+    build(DISTANCE, pooling="max", projection_norms="none")
+    assert caplog.messages == []
+
+
 # ---- what a direction sees ----------------------------------------------------------------------------------------
 
 

@@ -204,6 +204,10 @@ def test_build_raises_error_for_flags_that_cannot_work(flags, sentence):
         ({"pooling": "max", "pooling_norm": "none"}, "--pooling-norm has no effect with --pooling max, but got none"),
         ({"pooling": "max", "pooling_norm_epsilon": 0.0}, "--pooling-norm-epsilon has no effect with --pooling max,"),
         ({"pooling_hidden_dim": 9}, "--pooling-hidden-dim has no effect with --pooling low_rank_attention, but got 9"),
+        (
+            {"projection_norms": "all"},
+            "--projection-norms has no effect with --pooling low_rank_attention, but got all",
+        ),
     ],
 )
 def test_flags_that_the_pooling_does_not_read_are_named(flags, words, caplog):
