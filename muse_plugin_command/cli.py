@@ -115,6 +115,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except USER_ERRORS as error:
         if args.traceback:
             raise
+        if isinstance(error, OSError) and error.filename is not None:  # the system's words, not a sentence
+            return _report(name, f"cannot use {error.filename}: {error.strerror}; check this path.")
         return _report(name, str(error))
     except MemoryError:
         if args.traceback:

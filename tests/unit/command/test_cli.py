@@ -192,6 +192,12 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(monkeypatch):
     os.close(read)
 
 
+def test_what_the_system_says_of_a_path_is_a_sentence(fake_command, capsys, tmp_path):
+    fake_command.run = lambda args: tmp_path.read_bytes()
+    assert cli.main(["average"]) == 2
+    assert capsys.readouterr().err.endswith(f": error: cannot use {tmp_path}: Is a directory; check this path.\n")
+
+
 def test_a_full_disk_gives_a_sentence_and_other_faults_of_the_system_keep_their_traceback(fake_command, capsys):
     fake_command.run = lambda args: raise_(OSError(errno.ENOSPC, "No space left on device"))
     assert cli.main(["average"]) == 2
