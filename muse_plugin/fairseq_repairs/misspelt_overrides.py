@@ -13,14 +13,14 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from muse_plugin.fairseq_repairs.literal_settings import evaluate_literal
 from muse_plugin.fairseq_repairs.repair import Repair, replace
 from muse_plugin_command.flag_suggestions import find_near
 
-# Of each checkpoint that is being read for a command: the names of its settings.
-_settings: Optional[list[set[str]]] = None
+# While checkpoints are read for a command: what was asked for, and of each checkpoint the names of its settings.
+_reading: Optional[tuple[dict[str, Any], list[set[str]]]] = None
 
 
 def _stored(cfg: Any) -> Iterator[str]:
@@ -33,16 +33,16 @@ def _stored(cfg: Any) -> Iterator[str]:
                 yield from _stored(cfg[key])
 
 
-def _declared(cfg: DictConfig) -> Iterator[str]:
-    """The flags of model and task, whether or not the checkpoint knows them."""
+def _declared(cfg: DictConfig) -> Iterator[tuple[str, str]]:
+    """(group, name) of the flags of model and task, whether or not the checkpoint knows them."""
     model = cfg.get("model")
     name = getattr(model, "arch", None) or getattr(model, "_name", None)
-    task = getattr(cfg.get("task"), "_name", None)
-    for kind in (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name), TASK_REGISTRY.get(task)):
+    task = TASK_REGISTRY.get(getattr(cfg.get("task"), "_name", None))
+    for group, kind in (("model", ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)), ("task", task)):
         if kind is not None:
             parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
             kind.add_args(parser)
-            yield from (action.dest for action in parser._actions)
+            yield from ((group, action.dest) for action in parser._actions)
 
 
 def _asked(overrides: Optional[dict[str, Any]], task: Any) -> dict[str, Any]:
@@ -81,22 +81,28 @@ def check_overrides(asked: dict[str, Any], settings: list[set[str]]) -> None:
 def _apply() -> None:
     @replace(dataclass_utils, "overwrite_args_by_name")
     def overwrite_args_by_name(original: Any, cfg: DictConfig, overrides: dict[str, Any]) -> None:
-        if _settings is not None and "model" in cfg and "task" in cfg:  # the whole; fairseq calls it for each part, too
-            _settings.append({*_stored(cfg), *_declared(cfg)})
-        original(cfg, overrides)
+        if _reading is None or "model" not in cfg or "task" not in cfg:  # fairseq calls it for each group, too
+            return original(cfg, overrides)
+        (asked, settings), declared = _reading, list(_declared(cfg))
+        settings.append({*_stored(cfg), *(name for _, name in declared)})
+        original(cfg, overrides)  # which sets nothing that a group has not
+        with open_dict(cfg):
+            for group, name in declared:
+                if name in asked and name not in cfg[group]:
+                    cfg[group][name] = asked[name]
 
     @replace(checkpoint_utils, "load_model_ensemble_and_task")
     def load_model_ensemble_and_task(
         original: Any, filenames: Any, arg_overrides: Any = None, task: Any = None, *rest: Any, **named: Any
     ) -> Any:
-        global _settings
-        asked, _settings = _asked(arg_overrides, task), []
+        global _reading
+        _reading = asked, settings = _asked(arg_overrides, task), []
         try:
             loaded = original(filenames, arg_overrides, task, *rest, **named)
-            if _settings:
-                check_overrides(asked, _settings)
+            if settings:
+                check_overrides(asked, settings)
         finally:
-            _settings = None
+            _reading = None
         return loaded
 
 

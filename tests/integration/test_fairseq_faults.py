@@ -123,14 +123,6 @@ def test_a_score_that_validation_has_not_is_named_with_those_that_it_has(trained
         train(trained.data, tmp_path, "muse_tiny", *SMALL, *flags)
 
 
-def test_flags_that_a_checkpoint_does_not_know_yet_can_be_given(trained, tmp_path):
-    state = torch.load(trained.path, weights_only=False)
-    del state["cfg"]["model"]["int8_inference"]
-    torch.save(state, tmp_path / "older.pt")
-    flags = ["--model-overrides", "{'int8_inference': True}"]
-    assert len(generate(trained.data, tmp_path / "older.pt", *flags)) == SENTENCES
-
-
 def test_overrides_of_a_program_are_not_checked(trained):
     loaded = checkpoint_utils.load_model_ensemble_and_task([str(trained.path)], arg_overrides={"bpe_codes": "x"})
     assert len(loaded[0]) == 1
