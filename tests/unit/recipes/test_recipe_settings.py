@@ -135,6 +135,7 @@ def test_a_setting_may_have_several_values_and_many_choices(tmp_path):
             {"KEEP": "20", "AVERAGED": "25"},
             "AVERAGED must be at most KEEP, but is 25, and KEEP is 20;",
         ),
+        ("iwslt14_de_en", {"KEEP": "5"}, "AVERAGED must be at most KEEP, but is 10, and KEEP is 5; keep more."),
         (
             "multi30k",
             {"SUBWORDS": "none"},
