@@ -8,7 +8,7 @@
 #   SIMCUT=1, RDROP=1, BPE_DROPOUT=0.1     beyond the paper, see examples/recipe/README.md
 #   UPDATES=...                            another number of updates; the cosine then ends there
 # Hardware: the authors used four GPUs; time and memory not measured here. One GPU does the same with more accumulation
-# (computed), smaller ones with MAX_TOKENS=1792. Disk: 22 checkpoints of 2 to 3 GB (computed). Several nodes and SLURM: examples/recipe/README.md.
+# (computed), smaller ones with MAX_TOKENS=1792. Disk: 22 checkpoints of 3 to 3.4 GB (computed). Several nodes and SLURM: examples/recipe/README.md.
 # Score to expect: 29.9 (MUSE), 29.8 (MUSE-simple), tokenised BLEU after compound splitting. Smallest trial: TRIAL=1.
 set -euo pipefail
 # shellcheck source=examples/wmt14_en_de/common.sh

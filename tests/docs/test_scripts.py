@@ -410,7 +410,7 @@ def list_all_flags():
         adam inverse_sqrt polynomial_decay label_smoothed_cross_entropy_with_simcut translation_with_bpe_dropout
         muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer
         distance_attention_network head_wise_match head_wise_match_translation muse_base muse_text_pipeline
-        multilingual_denoising
+        multilingual_denoising label_smoothed_cross_entropy_with_rdrop
     """
     programs = [f"fairseq-{name}" for name in ("train", "preprocess", "generate", "interactive", "validate")]
     programs += [f"muse-plugin {name}" for name in cli.COMMANDS]
