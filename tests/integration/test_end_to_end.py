@@ -3,7 +3,6 @@
 import io
 import json
 
-import pytest
 from sacremoses import MosesDetokenizer, MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -14,43 +13,6 @@ from muse_plugin_command import cli
 GERMAN = ["Wo ist der Bahnhof?", "Der Zug ist nicht da.", "Ich sehe den Bahnhof nicht.", "Wo ist der Zug?"] * 6
 ENGLISH = ["Where is the station?", "The train isn't there.", "I don't see the station.", "Where is the train?"] * 6
 TEXTS = [f"{label}\tthis {word} was {word} {n}" for n in range(12) for label, word in (("0", "film"), ("1", "book"))]
-
-
-@pytest.fixture
-def text(tmp_path):
-    """Raw sentences prepared by the command; returns the folder."""
-    for lang, lines in (("de", GERMAN), ("en", ENGLISH)):
-        (tmp_path / f"text.{lang}").write_text("".join(f"{line}\n" for line in lines))
-    words = ["prepare-translation", "--source-lang", "de", "--target-lang", "en", "--subwords", "sentencepiece:60"]
-    words += [part for split in ("train", "valid", "test") for part in (f"--{split}", str(tmp_path / "text"))]
-    assert cli.main([*words, "--output", str(tmp_path / "data")]) == 0
-    return tmp_path / "data"
-
-
-def test_raw_text_is_trained_on_averaged_and_translated(text, tmp_path):
-    train(text, tmp_path / "run", "muse", *SMALL, "--max-epoch", 3, "--task", "translation")
-    average = tmp_path / "run" / "checkpoint_avg.pt"
-    words = ["average", "--inputs", tmp_path / "run", "--num-epoch-checkpoints", 2, "--output", average]
-    assert cli.main([*map(str, words)]) == 0
-    hypotheses = generate(text, average, "--remove-bpe", "sentencepiece")
-    assert sorted(hypotheses) == list(range(len(GERMAN)))
-    assert not any("\u2581" in hypothesis for hypothesis in hypotheses.values())
-    (tmp_path / "in.txt").write_text("Wo ist der Zug?\n\nDer Bahnhof ist nicht da.\n")
-    words = [
-        "translate",
-        "--path",
-        tmp_path / "run",
-        "--input",
-        tmp_path / "in.txt",
-        "--output",
-        tmp_path / "out.txt",
-        "--cpu",
-    ]
-    assert cli.main([*map(str, words)]) == 0
-    first, second, third, rest = (tmp_path / "out.txt").read_text().split("\n")
-    assert (second, rest) == ("", "")
-    assert first
-    assert third
 
 
 def test_a_model_trained_on_data_of_fairseq_preprocess_translates_raw_text(tmp_path, capsys):

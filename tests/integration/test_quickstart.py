@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -194,47 +193,6 @@ def test_second_run_does_nothing_twice(trial):
 def test_run_refuses_a_folder_with_other_settings(trial):
     finished = run_script(trial[0], SEED="2")
     assert_refused(finished, "was made with other settings", "delete that folder or choose another one by RUN_DIR=")
-
-
-def test_a_copied_model_folder_translates_odd_lines_from_anywhere(trial, tmp_path):
-    shutil.copytree(trial[0] / "model", tmp_path / "copied")
-    (tmp_path / "elsewhere").mkdir()
-    lines = [
-        "Tom ist hier.",
-        "",
-        "Wo ist der Bahnhof? " * 300,
-        "Ja\u2028nein\x85\r",
-        "@@ a@@ b <unk> </s> 日本",
-        "\x00\t",
-    ]
-    text = "\n".join(lines).encode() + b"\n\xff\xfe kaputt"
-    command = [
-        sys.executable,
-        "-m",
-        "muse_plugin.cli",
-        "translate",
-        "--path",
-        str(tmp_path / "copied"),
-        "--cpu",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(
-        [*command, "--beam", "1"],
-        input=text,
-        capture_output=True,
-        env=environment,
-        cwd=tmp_path / "elsewhere",
-        timeout=200,
-    )
-    errors = finished.stderr.decode()
-    assert finished.returncode == 0, errors
-    assert finished.stdout.endswith(b"\n")
-    translations = finished.stdout.decode().split("\n")[:-1]
-    assert len(translations) == 7
-    assert translations[1] == translations[5] == ""
-    assert all(len(translation.splitlines()) <= 1 for translation in translations)
-    assert "line 3 is longer than the 1024 tokens that the model can read" in errors
-    assert "line 7 is not valid UTF-8" in errors
 
 
 def test_report_gives_an_error_when_a_sentence_was_not_translated(tmp_path, monkeypatch):

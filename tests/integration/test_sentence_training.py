@@ -5,7 +5,6 @@ import re
 import shutil
 
 import pytest
-import torch
 from support.fairseq_commands import USER_DIR, run, train
 from support.sentence_models import MODELS, write_data
 
@@ -151,26 +150,6 @@ def test_a_problem_of_one_word_is_learnt_completely(arch, flags, labelled, tmp_p
     first, *_, last = measures_of(caplog)
     assert last["accuracy"] == last["macro_f1"] == last["best_accuracy"] == 100
     assert last["loss"] < first["loss"] / 2
-
-
-def test_stopping_and_resuming_equals_not_stopping(labelled, tmp_path, caplog):
-    """An epoch has 6 updates: the first stop is within one, the second after it; the log tells the losses."""
-    arch, flags = "multi_scale_transformer", [*CLASSIFY, "--save-interval-updates", 2, "--log-interval", 1]
-
-    def losses():
-        return [(m["num_updates"], m["loss"], m["accuracy"]) for m in measures_of(caplog)]
-
-    whole = load_checkpoint(fit(labelled, tmp_path / "whole", arch, *flags, "--max-update", 10))
-    expected = losses()
-    found = []
-    for stop in (4, 6, 10):
-        parts = load_checkpoint(fit(labelled, tmp_path / "parts", arch, *flags, "--max-update", stop))
-        found += losses()
-    assert parts["optimizer_history"][-1]["num_updates"] == 10
-    for name, parameter in whole["model"].items():
-        assert torch.equal(parts["model"][name], parameter), name
-    assert len(expected) >= 5
-    assert set(found) == set(expected)
 
 
 def test_training_goes_from_no_checkpoint_of_another_dictionary_of_the_same_size(labelled, tmp_path):

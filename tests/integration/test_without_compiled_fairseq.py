@@ -24,6 +24,7 @@ print(log)
 import fairseq.data.data_utils_fast as batching
 print("batches by", batching.__file__)
 """
+# Python 3.14 writes an optional type as int | None.
 TYPES = """
 import typing
 from fairseq.dataclass import utils
@@ -37,6 +38,12 @@ import numpy as np
 from fairseq.data import data_utils
 print([batch.tolist() for batch in data_utils.batch_by_size(np.arange(6), None, np.array([1, 2, 2, 3, 5, 9]), 10)])
 assert not any(name.startswith("muse_plugin") for name in sys.modules)
+"""
+SCORE = """
+import sys
+sys.argv[1:] = ["-s", "text", "-r", "text"]
+from fairseq_cli.score import cli_main
+cli_main()
 """
 
 
@@ -70,17 +77,12 @@ def test_copies_of_the_stand_ins_serve_commands_without_the_plugin(uncompiled, t
     inspect = REPOSITORY / "scripts" / "inspect_installation.py"
     done = run_command([sys.executable, str(inspect), "place-stand-ins"], env=uncompiled, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    done = run_python(BATCH, env=uncompiled, cwd=tmp_path)
-    assert done.stdout == "[[0, 1, 2], [3, 4], [5]]\n", done.stderr
-    done = run_python(TYPES, env=uncompiled, cwd=tmp_path)  # which Python 3.14 writes as int | None
-    assert done.stdout == (
-        "<class 'int'> <class 'int'> <class 'int'> <class 'str'> typing.List[str] typing.List[int]\n"
-    ), done.stderr
     (tmp_path / "text").write_text("a b c\n")
-    score = (
-        "import sys; sys.argv[1:] = ['-s', 'text', '-r', 'text']; from fairseq_cli.score import cli_main; cli_main()"
-    )
-    done = run_python(score, env=uncompiled, cwd=tmp_path)
+    done = run_python(BATCH + TYPES + SCORE, env=uncompiled, cwd=tmp_path)
+    assert done.stdout.splitlines()[:2] == [
+        "[[0, 1, 2], [3, 4], [5]]",
+        "<class 'int'> <class 'int'> <class 'int'> <class 'str'> typing.List[str] typing.List[int]",
+    ], done.stderr
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("fairseq's own BLEU needs its compiled extension libbleu")
     assert "Traceback" not in done.stderr

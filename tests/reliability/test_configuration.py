@@ -11,9 +11,7 @@ from support.fairseq_commands import USER_DIR, make_data
 from support.helpers import REPOSITORY, run_command
 from support.warm_python import find_python
 
-from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
-from muse_plugin.fairseq_repairs import misspelt_flags
 from muse_plugin_command import cli
 from muse_plugin_command.flag_suggestions import SuggestingParser
 
@@ -33,11 +31,6 @@ def refuse(capsys, parser, *words):
         options.parse_args_and_arch(PARSERS[parser](), ["data", *words])
     assert caught.value.code == 2
     return capsys.readouterr().err.splitlines()[-1]
-
-
-def test_the_repair_is_in_place():
-    assert misspelt_flags.REPAIR in fairseq_repairs.REPAIRS
-    assert not misspelt_flags.REPAIR.is_needed()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """No command imports what is in the folder that it is given in: a downloaded model may come with a ``random.py``."""
 
+import json
 import os
 import sys
 from importlib.metadata import packages_distributions
@@ -9,8 +10,15 @@ from support.fairseq_commands import SMALL, USER_DIR, make_data, run
 from support.helpers import REPOSITORY, run_command
 from support.translation_models import save_translation_model
 
-# What pip writes for the command, as a file of its own: the tests need no installation.
-CONSOLE_SCRIPT = "import sys\nfrom muse_plugin_command import main\nsys.exit(main())\n"
+# What pip writes for the command, as a file of its own, here for several commands: the tests need no installation.
+CONSOLE_SCRIPT = """
+import json
+import sys
+from muse_plugin_command import main
+for words in json.loads(sys.argv.pop()):
+    sys.argv[1:] = words
+    assert main() == 0, words
+"""
 NAMES = {
     *(*sys.stdlib_module_names, *packages_distributions()),
     *("fairseq_cli", "muse_plugin", "muse_plugin_command", "sitecustomize", "usercustomize", "generate", "train"),
@@ -38,38 +46,43 @@ def folder(tmp_path_factory):
     return folder
 
 
+# Commands of one process each; the first two start processes themselves.
 COMMANDS = {
-    "path": ["path"],
-    "doctor": ["doctor"],
-    "average": ["average", "--inputs", "checkpoint_avg.pt", "--output", "{out}/a.pt"],
-    "translate": ["translate", "--path", ".", "--input", "raw.de", "--output", "{out}/a.en", "--cpu"],
-    "evaluate": ["evaluate", "--path", "checkpoint_avg.pt", "--data", "bin", "--cpu", "--output", "{out}/a.json"],
-    "prepare-text": ["prepare-text", "--train", "labels.txt", "--format", "label-tab-text", "--output", "{out}/a"],
+    "doctor": [["doctor"]],
     "prepare-translation": [
-        *("prepare-translation", "--source-lang", "de", "--target-lang", "en", "--train", "raw", "--valid", "raw"),
-        *("--subwords", "none", "--workers", "2", "--output", "{out}/a"),
+        [
+            *("prepare-translation", "--source-lang", "de", "--target-lang", "en", "--train", "raw", "--valid", "raw"),
+            *("--subwords", "none", "--workers", "2", "--output", "OUT/prepared"),
+        ]
     ],
-    "text-pipeline": [
-        *("text-pipeline", "--source-lang", "de", "--target-lang", "en", "--bpe-codes", "bpe.codes", "--data", "."),
-        *("--output", "{out}/a"),
-    ],
-    "analyze": [
-        *("analyze", "model", "--path", "checkpoint_avg.pt", "--data", "bin", "--split", "test", "--cpu"),
-        *("--output", "{out}/a"),
+    "others": [
+        ["path"],
+        ["average", "--inputs", "checkpoint_avg.pt", "--output", "OUT/a.pt"],
+        ["translate", "--path", ".", "--input", "raw.de", "--output", "OUT/a.en", "--cpu"],
+        ["evaluate", "--path", "checkpoint_avg.pt", "--data", "bin", "--cpu", "--output", "OUT/a.json"],
+        ["prepare-text", "--train", "labels.txt", "--format", "label-tab-text", "--output", "OUT/labelled"],
+        [
+            *("text-pipeline", "--source-lang", "de", "--target-lang", "en", "--bpe-codes", "bpe.codes"),
+            *("--data", ".", "--output", "OUT/pipeline"),
+        ],
+        [
+            *("analyze", "model", "--path", "checkpoint_avg.pt", "--data", "bin", "--split", "test", "--cpu"),
+            *("--output", "OUT/analysed"),
+        ],
     ],
 }
 
 
-def start(folder, words, out, *program):
+def start(folder, words, *program):
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     env.pop("PYTHONSAFEPATH", None)
-    words = [word.format(out=out) for word in words]
     return run_command([sys.executable, *map(str, program), *words], cwd=folder, env=env)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_file_of_the_current_folder_is_imported(folder, tmp_path, name):
-    done = start(folder, COMMANDS[name], tmp_path, folder.parent / "muse-plugin")
+    words = json.dumps(COMMANDS[name]).replace("OUT", str(tmp_path))
+    done = start(folder, [words], folder.parent / "muse-plugin")
     ran = (folder / "ran").read_text() if (folder / "ran").exists() else ""
     (folder / "ran").unlink(missing_ok=True)
     assert ran == ""
@@ -82,7 +95,7 @@ def test_python_m_imports_nothing_from_there_once_the_command_has_begun(tmp_path
         (tmp_path / f"{name}.py").write_text("open('ran', 'w')\n")
     (tmp_path / "a.txt").write_text("a b c d\n")
     words = ["evaluate", "--hypotheses", "a.txt", "--references", "a.txt", "--sources", "a.txt", "--plot", "a.png"]
-    done = start(tmp_path, words, tmp_path, "-m", program)
+    done = start(tmp_path, words, "-m", program)
     assert not (tmp_path / "ran").exists()
     assert done.returncode == 0, done.stderr
 
@@ -95,7 +108,7 @@ def test_processes_of_a_training_import_nothing_from_there(folder, tmp_path):
     program.write_text("from fairseq_cli.train import cli_main\n\nif __name__ == '__main__':\n    cli_main()\n")
     flags = ["--user-dir", USER_DIR, "--arch", "muse_tiny", *SMALL, "--cpu", "--distributed-world-size", "2"]
     flags += ["--optimizer", "adam", "--lr", "0.001", "--max-tokens", "60", "--max-update", "1", "--no-save"]
-    done = start(folder, [str(data), *flags], tmp_path, program)
+    done = start(folder, [str(data), *flags], program)
     ran = (folder / "ran").read_text() if (folder / "ran").exists() else ""
     (folder / "ran").unlink(missing_ok=True)
     assert ran == ""

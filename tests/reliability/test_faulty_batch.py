@@ -14,7 +14,6 @@ from fairseq.trainer import Trainer
 from support.fairseq_commands import SMALL, train
 from torch import nn
 
-from muse_plugin import fairseq_repairs
 from muse_plugin.checkpoints.safe_loading import load_checkpoint
 from muse_plugin.fairseq_repairs import faulty_batch
 from muse_plugin.models.muse_encoder import MuseEncoder
@@ -47,11 +46,6 @@ def poisoned(monkeypatch):
 
 def numbers(text):
     return {int(number) for number in re.findall(r"\d+", text)}
-
-
-def test_the_repair_is_in_place():
-    assert faulty_batch.REPAIR in fairseq_repairs.REPAIRS
-    assert not faulty_batch.REPAIR.is_needed()
 
 
 def test_the_batches_of_an_update_are_named_with_the_sentences_at_fault(
