@@ -295,15 +295,9 @@ def _drop_alone(value: Tensor, windows: Windows, dropout: float) -> Tensor:
 
 
 def _taps(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    windows: Windows,
-    padding: Tensor | None,
-    dropout: float,
-    low: int,
-    high: int,
+    query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *reach: int
 ) -> Tensor:
+    low, high = reach
     length, positions, size = query.shape[2], key.shape[2], high - low + 1
     left = -(low + positions - length)  # the window of query t begins at position t - left
     if not -positions < left < length + size:
@@ -317,37 +311,31 @@ def _taps(
 
 
 def _blocks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    windows: Windows,
-    padding: Tensor | None,
-    dropout: float,
-    low: int,
-    high: int,
+    query: Tensor, key: Tensor, value: Tensor, windows: Windows, padding: Tensor | None, dropout: float, *reach: int
 ) -> Tensor:
+    low, high = reach
     batch, heads, length, channels = query.shape
     positions, device = key.shape[2], query.device
     blocks = -(-length // _BLOCK)
-    reach = _BLOCK + high - low  # keys of a block
+    width = _BLOCK + high - low  # keys of a block
     before = -(low + positions - length)  # of the first query's window before the first key
     after = blocks * _BLOCK + high - low - before - positions
     queries = F.pad(query, (0, 0, 0, blocks * _BLOCK - length)).reshape(batch * heads, blocks, _BLOCK, channels)
     keys, values = (
-        F.pad(x, (0, 0, before, after)).flatten(0, 1).unfold(1, reach, _BLOCK).transpose(2, 3) for x in (key, value)
-    )  # (B * H, blocks, reach, D): views of overlapping slices
+        F.pad(x, (0, 0, before, after)).flatten(0, 1).unfold(1, width, _BLOCK).transpose(2, 3) for x in (key, value)
+    )  # (B * H, blocks, width, D): views of overlapping slices
 
-    windows = _move(windows, device)
-    at = torch.arange(0, blocks * _BLOCK, _BLOCK, device=device)[:, None] + torch.arange(reach, device=device) - before
-    hidden = _find_hidden(at, positions, padding)  # (B or 1, blocks, reach)
-    offsets = torch.arange(reach, device=device) - torch.arange(_BLOCK, device=device)[:, None] + low
+    alike, windows = _alike(windows), _move(windows, device)  # on a GPU, looking at them would wait for it
+    at = torch.arange(0, blocks * _BLOCK, _BLOCK, device=device)[:, None] + torch.arange(width, device=device) - before
+    hidden = _find_hidden(at, positions, padding)  # (B or 1, blocks, width)
+    offsets = torch.arange(width, device=device) - torch.arange(_BLOCK, device=device)[:, None] + low
     lowest = torch.finfo(query.dtype).min / 4  # twice that is still finite
     outside = torch.zeros(hidden.shape, dtype=query.dtype, device=device).masked_fill_(hidden, lowest)[:, :, None]
-    within = _make_bias(windows, offsets, None, query.dtype).clamp(min=lowest)  # (B or 1, H, block, reach)
-    if _alike(windows):
+    within = _make_bias(windows, offsets, None, query.dtype).clamp(min=lowest)  # (B or 1, H, block, width)
+    if alike:
         within = within[:, :1]
     if within.shape[1] == 1 and len(within) == len(outside) == 1:
-        bias = within + outside  # (1, blocks, block, reach) for all sentences and heads
+        bias = within + outside  # (1, blocks, block, width) for all sentences and heads
         out = fused_attention(queries, keys, values, bias=bias, dropout=dropout)
         out = out.reshape(batch, heads, blocks * _BLOCK, channels)
     else:

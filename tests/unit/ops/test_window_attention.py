@@ -687,6 +687,13 @@ def test_raises_error_when_taps_shall_run_elsewhere_than_on_the_cpu():
         window_attention(*inputs, make_windows(RANGES["three tokens"]), backend="taps")
 
 
+def test_windows_are_looked_at_before_they_are_on_the_device():
+    """Reading them on a GPU would wait for it; tensors of the device "meta" cannot be read at all."""
+    query, key, value = (x.to("meta") for x in make_inputs(600, 600))
+    out = window_attention(query, key, value, make_windows(RANGES["three tokens"]), backend="blocks")
+    assert out.shape == query.shape
+
+
 def test_slopes_have_a_gradient_where_every_window_is_one_token(on_device):
     windows = make_windows([(0, 0), (0, 0)], [0.5, 1.0])
     slopes = windows.slopes.requires_grad_()
