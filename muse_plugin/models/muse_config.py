@@ -282,7 +282,7 @@ def parse_kernel_sizes(text: Any, layers: int, flag: str, causal: bool) -> list[
     if isinstance(text, str):
         try:
             value = ast.literal_eval(text) if text.strip() else []
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             value = None
     if isinstance(value, (int, float, bool)):
         value = [value]

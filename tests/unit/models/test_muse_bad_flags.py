@@ -59,7 +59,7 @@ def test_build_raises_error_when_a_kernel_size_is_no_positive_integer(side, text
 
 
 @pytest.mark.parametrize(
-    ("side", "text"), on_both_sides("three", "3;15", "3 15", "03", "{3}", "'3'", "__import__('os').getcwd()")
+    ("side", "text"), on_both_sides("three", "3;15", "3 15", "03", "{3}", "{[]: 3}", "'3'", "__import__('os').getcwd()")
 )
 def test_build_raises_error_when_kernel_sizes_cannot_be_read(side, text):
     (sentence,) = faults_of(**{f"{side}_kernel_sizes": text})
