@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from muse_plugin.files.atomic_files import open_atomically
 from muse_plugin.files.lines import check_file
@@ -21,13 +21,6 @@ from muse_plugin.text.tokenizer import Tokenizer
 from muse_plugin_command.flag_checks import check_target_folder
 
 _KINDS = {"bpe_codes": "subword-nmt", "sentencepiece": "sentencepiece"}  # by flag
-
-
-class _Subwords(NamedTuple):
-    """The subwords of one language: their kind, and their file if there are any."""
-
-    kind: str
-    path: Optional[Path]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,9 +75,10 @@ def _make_pipeline(args: argparse.Namespace) -> TextPipeline:
     return TextPipeline(*sides)
 
 
-def _choose_subwords(args: argparse.Namespace, side: str) -> _Subwords:
+def _choose_subwords(args: argparse.Namespace, side: str) -> tuple[str, Optional[Path]]:
+    """The kind of the subwords of one language, and their file if there are any."""
     given = [
-        (flag, _Subwords(kind, path))
+        (flag, (kind, path))
         for name, kind in _KINDS.items()
         for flag in (name, f"{side}_{name}")
         if (path := getattr(args, flag)) is not None
@@ -94,7 +88,7 @@ def _choose_subwords(args: argparse.Namespace, side: str) -> _Subwords:
         raise ValueError(f"one file cuts the words of the {side} language, but got {flags}; drop all but one.")
     for flag, (_, path) in given:
         check_file(path, f"--{flag.replace('_', '-')}")
-    return given[0][1] if given else _Subwords("none", None)
+    return given[0][1] if given else ("none", None)
 
 
 def _write(files: dict[str, bytes], folder: Path, overwrite: bool) -> None:
