@@ -57,7 +57,7 @@ class FusedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion
         if self.ignore_prefix_size > 0:
             features, target = features[:, self.ignore_prefix_size :], target[:, self.ignore_prefix_size :]
         real = target.ne(self.padding_idx)
-        loss, nll, correct = linear_cross_entropy(
+        loss, nll, correct, _ = linear_cross_entropy(
             features[real],
             projection.weight,
             target[real],

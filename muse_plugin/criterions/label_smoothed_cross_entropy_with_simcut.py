@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from muse_plugin.contracts.flag import flag
 from muse_plugin.criterions.fused_label_smoothed_cross_entropy import find_output_projection, log_losses
-from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy_of_pairs
+from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
 
 NAME = "label_smoothed_cross_entropy_with_simcut"
 _WAY_OUT = "train it with --criterion label_smoothed_cross_entropy"
@@ -144,8 +144,9 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
         if projection is not None:
             states = net_output[0].unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]  # (B, 2, T, C)
             pairs = states.transpose(1, 2)[real].flatten(0, 1)
-            shared = projection.weight, target[real], projection.bias, self.eps, self.simcut_alpha
-            loss, nll, correct, kl = linear_cross_entropy_of_pairs(pairs, *shared, count_correct=self.report_accuracy)
+            shared = projection.weight, target[real], projection.bias, self.eps
+            options = {"count_correct": self.report_accuracy, "divergence_weight": self.simcut_alpha}
+            loss, nll, correct, kl = linear_cross_entropy(pairs, *shared, **options)
         else:
             lprobs = model.get_normalized_probs(net_output, log_probs=True)  # (2B, T, V), float32 for any logits
             lprobs = lprobs.unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]
@@ -174,7 +175,7 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
 
 
 def _find_projection(model: nn.Module) -> nn.Linear | None:
-    """The output layer if ``linear_cross_entropy_of_pairs`` can take its place."""
+    """The output layer if ``linear_cross_entropy`` can take its place."""
     with suppress(ValueError, NotImplementedError):
         return find_output_projection(model)
     return None

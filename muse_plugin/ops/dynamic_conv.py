@@ -96,7 +96,7 @@ def dynamic_conv(
     values = values[:, :, unreached:]
     padding = None if key_padding_mask is None else key_padding_mask[:, unreached:]
     keep, scale = (None, 1.0) if dropout == 0 else draw_mask(taps.shape, dropout, taps.device)
-    kernels = _Kernels(taps, sizes, lefts, gate, normalize, keep, scale)
+    kernels = Kernels(taps, sizes, lefts, gate, normalize, keep, scale)
 
     if backend == "auto":
         backend = _choose_backend(values, kernels)
@@ -105,7 +105,7 @@ def dynamic_conv(
     return _run(backend, values, kernels, padding)
 
 
-class _Kernels(NamedTuple):
+class Kernels(NamedTuple):
     """What a back end needs to know about the kernels; see ``dynamic_conv``.
 
     Attributes:
@@ -125,6 +125,11 @@ class _Kernels(NamedTuple):
     normalize: bool
     keep: Tensor | None
     scale: float
+
+    @property
+    def look_ahead(self) -> int:
+        """The largest number of taps right of the query."""
+        return max(size - 1 - left for size, left in zip(self.sizes, self.lefts, strict=True))
 
 
 def _check(
@@ -169,12 +174,12 @@ def _check(
         raise ValueError(f"dropout must lie in [0, 1), but got {dropout}.")
 
 
-def _choose_backend(values: Tensor, kernels: _Kernels) -> str:
+def _choose_backend(values: Tensor, kernels: Kernels) -> str:
     length, kernel_size = kernels.taps.shape[2:]
     # torch.compile sees through PyTorch's operations alone.
     device = "" if torch.compiler.is_compiling() else values.device.type
     if device == "cpu":
-        window = max(kernels.lefts) + 1 + _look_ahead(kernels)
+        window = max(kernels.lefts) + 1 + kernels.look_ahead
         is_quick = length <= _POSITIONS_PER_TAP * window - _POSITIONS_LESS or values.numel() <= _FEW_VALUES
         return "band" if is_quick else "taps"
     if device == "cuda":
@@ -199,24 +204,19 @@ def can_run(backend: str, values: Tensor) -> bool:
     return True
 
 
-def _fits_triton(kernels: _Kernels) -> bool:
+def _fits_triton(kernels: Kernels) -> bool:
     from muse_plugin.ops.dynamic_conv_triton import MAX_WINDOW
 
-    return max(kernels.lefts) + _look_ahead(kernels) < MAX_WINDOW
+    return max(kernels.lefts) + kernels.look_ahead < MAX_WINDOW
 
 
-def _fits_fairseq(values: Tensor, kernels: _Kernels) -> bool:
+def _fits_fairseq(values: Tensor, kernels: Kernels) -> bool:
     # They want as many queries as positions: in a step of decoding, most of their work would be for nothing.
     if values.shape[2] != kernels.taps.shape[2]:
         return False
     left = max(kernels.lefts)
-    has_kernel = dynamic_conv_fairseq.fits(values, left + 1 + _look_ahead(kernels), left)
+    has_kernel = dynamic_conv_fairseq.fits(values, left + 1 + kernels.look_ahead, left)
     return has_kernel and dynamic_conv_fairseq.is_built()
-
-
-def _look_ahead(kernels: _Kernels) -> int:
-    """The largest number of taps right of the query."""
-    return max(size - 1 - left for size, left in zip(kernels.sizes, kernels.lefts, strict=True))
 
 
 def _log_missing_triton() -> None:
@@ -226,7 +226,7 @@ def _log_missing_triton() -> None:
         logger.info("dynamic convolutions run without their GPU kernels; for those, install Triton: pip install triton")
 
 
-def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None) -> Tensor:
+def _run(backend: str, values: Tensor, kernels: Kernels, padding: Tensor | None) -> Tensor:
     if backend == "triton":
         if not _HAS_TRITON:
             raise ImportError(
@@ -235,7 +235,7 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
             )
         from muse_plugin.ops import dynamic_conv_triton
 
-        return dynamic_conv_triton.conv(values, *kernels, padding)
+        return dynamic_conv_triton.conv(values, kernels, padding)
     if backend == "reference":
         return _reference(values if padding is None else values.masked_fill(padding[:, None, :, None], 0.0), kernels)
     if backend == "taps" and values.device.type != "cpu":
@@ -248,7 +248,7 @@ def _run(backend: str, values: Tensor, kernels: _Kernels, padding: Tensor | None
     return (multiply_band if backend == "band" else sum_rows)(values, merged, first, padding)
 
 
-def _reference(values: Tensor, kernels: _Kernels) -> Tensor:
+def _reference(values: Tensor, kernels: Kernels) -> Tensor:
     """Adds up one shifted copy of the values per kernel and tap: the definition, word for word."""
     length = kernels.taps.shape[2]
     history = values.shape[2] - length
@@ -264,7 +264,7 @@ def _reference(values: Tensor, kernels: _Kernels) -> Tensor:
     return out
 
 
-def _weigh(kernels: _Kernels, dtype: torch.dtype) -> list[Tensor]:
+def _weigh(kernels: Kernels, dtype: torch.dtype) -> list[Tensor]:
     """Softmax, dropout and gate: what each tap weighs, per kernel size."""
     weights = list(torch.split(kernels.taps, list(kernels.sizes), dim=-1))
     if kernels.normalize:
@@ -278,10 +278,10 @@ def _weigh(kernels: _Kernels, dtype: torch.dtype) -> list[Tensor]:
     return [w.to(dtype) for w in weights]
 
 
-def _merge(kernels: _Kernels, dtype: torch.dtype) -> tuple[Tensor, int]:
+def _merge(kernels: Kernels, dtype: torch.dtype) -> tuple[Tensor, int]:
     """Adds up the kernels of several sizes, which convolution is linear in; returns the sum and its left padding."""
     left = max(kernels.lefts)
-    right = _look_ahead(kernels)
+    right = kernels.look_ahead
     merged = None
     for weights, size, own in zip(_weigh(kernels, dtype), kernels.sizes, kernels.lefts, strict=True):
         before, after = left - own, right - (size - 1 - own)

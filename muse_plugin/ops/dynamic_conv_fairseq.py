@@ -68,51 +68,32 @@ def conv(values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
         )
     positions = values.shape[2]
     shared = taps.stride(0) == 0 and taps.stride(2) == 0 and length == positions
-    function: type[_DynamicConv | _LightConv] = _LightConv if shared else _DynamicConv
     # The kernels want as many queries as positions: those of the history get taps of zero.
     taps = taps if shared else F.pad(taps, (0, 0, positions - length, 0))
-    result: Tensor = function.apply(values, taps, padding_left)  # type: ignore[no-untyped-call]
+    result: Tensor = _Conv.apply(values, taps, padding_left, shared)  # type: ignore[no-untyped-call]
     return result[:, :, positions - length :]
 
 
-class _DynamicConv(torch.autograd.Function):
+class _Conv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
-        kernels = taps.transpose(2, 3).contiguous()  # (B, H, K, S)
-        channels = _to_channels(values)
-        ctx.save_for_backward(channels, kernels)
-        ctx.padding_left, ctx.shape = padding_left, values.shape
-        out = _load("dynamicconv_cuda").forward(channels, kernels, padding_left)[0]
-        return _to_heads(out, ctx.shape)
+    def forward(ctx: Any, values: Tensor, taps: Tensor, padding_left: int, is_shared: bool) -> Tensor:
+        kernels = taps[0, :, 0] if is_shared else taps.transpose(2, 3)  # (H, K) or (B, H, K, S)
+        ctx.extension = _load("lightconv_cuda" if is_shared else "dynamicconv_cuda")
+        ctx.padding_left, ctx.shape, ctx.is_shared = padding_left, values.shape, is_shared
+        inputs = _to_channels(values), kernels.contiguous()
+        ctx.save_for_backward(*inputs)
+        return _to_heads(ctx.extension.forward(*inputs, padding_left)[0], values.shape)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        grad_values, grad_kernels = _load("dynamicconv_cuda").backward(
-            _to_channels(grad), ctx.padding_left, *ctx.saved_tensors
-        )
-        return _to_heads(grad_values, ctx.shape), grad_kernels.transpose(2, 3), None
-
-
-class _LightConv(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
-        kernels = taps[0, :, 0].contiguous()  # (H, K)
-        channels = _to_channels(values)
-        ctx.save_for_backward(channels, kernels)
-        ctx.padding_left, ctx.shape = padding_left, values.shape
-        out = _load("lightconv_cuda").forward(channels, kernels, padding_left)[0]
-        return _to_heads(out, ctx.shape)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        grad_values, grad_kernels = _load("lightconv_cuda").backward(
-            _to_channels(grad), ctx.padding_left, *ctx.saved_tensors
-        )
-        batch, _, positions, _ = ctx.shape
-        each = grad_kernels / (batch * positions)
-        return _to_heads(grad_values, ctx.shape), each[None, :, None].expand(batch, -1, positions, -1), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_values, grad_taps = ctx.extension.backward(_to_channels(grad), ctx.padding_left, *ctx.saved_tensors)
+        if ctx.is_shared:
+            batch, _, positions, _ = ctx.shape
+            grad_taps = (grad_taps / (batch * positions))[None, :, None].expand(batch, -1, positions, -1)
+        else:
+            grad_taps = grad_taps.transpose(2, 3)
+        return _to_heads(grad_values, ctx.shape), grad_taps, None, None
 
 
 def _require_gpu(values: Tensor) -> None:

@@ -24,6 +24,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from muse_plugin.ops.dynamic_conv import Kernels
+
 # Queries per program, and columns of its band: the next power of two of queries + window - 1. More queries need more
 # registers, fewer leave more columns empty: 16 queries with 32 columns for windows that fit, 32 with 64 for up to 33
 # positions. Of 18 sizes that were timed on an H200 in float16, these and the warps below were the quickest or near it.
@@ -261,26 +263,16 @@ def _choose_precision(values: Tensor) -> str:
     return "tf32x3" if torch.cuda.get_device_capability(values.device)[0] >= 8 else "ieee"
 
 
-def _plan(
-    values: Tensor,
-    taps: Tensor,
-    sizes: tuple[int, ...],
-    lefts: tuple[int, ...],
-    gate: Tensor | None,
-    normalize: bool,
-    keep: Tensor | None,
-    scale: float,
-    padding: Tensor | None,
-) -> dict[str, Any]:
+def _plan(values: Tensor, kernels: Kernels, padding: Tensor | None) -> dict[str, Any]:
     """The compile-time arguments that both kernels have in common, and the block sizes."""
     return {
-        **_choose_blocks(sizes, lefts, values.shape[3]),
-        "TOTAL": taps.shape[3],
-        "NORMALIZE": normalize,
-        "HAS_GATE": gate is not None,
+        **_choose_blocks(kernels.sizes, kernels.lefts, kernels.look_ahead, values.shape[3]),
+        "TOTAL": kernels.taps.shape[3],
+        "NORMALIZE": kernels.normalize,
+        "HAS_GATE": kernels.gate is not None,
         "HAS_PADDING": padding is not None,
-        "HAS_KEEP": keep is not None,
-        "SCALE": scale,
+        "HAS_KEEP": kernels.keep is not None,
+        "SCALE": kernels.scale,
         "ACC": tl.float64 if values.dtype == torch.float64 else tl.float32,
         "OPERAND": _choose_operand(values),
         "PRECISION": _choose_precision(values),
@@ -288,9 +280,9 @@ def _plan(
 
 
 @functools.cache
-def _choose_blocks(sizes: tuple[int, ...], lefts: tuple[int, ...], channels: int) -> dict[str, int]:
+def _choose_blocks(sizes: tuple[int, ...], lefts: tuple[int, ...], ahead: int, channels: int) -> dict[str, int]:
     """What depends on nothing but the shape of the kernels, once: on a GPU, Python is what small batches wait for."""
-    reach, ahead = max(lefts), _look_ahead(sizes, lefts)
+    reach = max(lefts)
     window = reach + ahead + 1
     queries = _FEW_QUERIES if window <= _FEW_QUERIES + 1 else _QUERIES
     columns = triton.next_power_of_2(queries + window - 1)
@@ -306,14 +298,6 @@ def _choose_blocks(sizes: tuple[int, ...], lefts: tuple[int, ...], channels: int
         "CHANNELS": channels,
         "num_warps": min(_MAX_WARPS, columns // _COLUMNS_PER_WARP),
     }
-
-
-def _look_ahead(sizes: tuple[int, ...], lefts: tuple[int, ...]) -> int:
-    return max(size - 1 - left for size, left in zip(sizes, lefts, strict=True))
-
-
-def _accumulator(values: Tensor) -> torch.dtype:
-    return torch.float64 if values.dtype == torch.float64 else torch.float32
 
 
 def _new_time_first(like: Tensor, count: int) -> Tensor:
@@ -358,25 +342,17 @@ def _launch(
 class _DynamicConv(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        values: Tensor,
-        taps: Tensor,
-        gate: Tensor | None,
-        padding: Tensor | None,
-        keep: Tensor | None,
-        sizes: tuple[int, ...],
-        lefts: tuple[int, ...],
-        normalize: bool,
-        scale: float,
+        ctx: Any, values: Tensor, taps: Tensor, gate: Tensor | None, kernels: Kernels, padding: Tensor | None
     ) -> Tensor:
-        plan = _plan(values, taps, sizes, lefts, gate, normalize, keep, scale, padding)
+        plan = _plan(values, kernels, padding)
         batch, heads, length, _ = taps.shape
         out = _new_time_first(values, length)
-        log_sums = values.new_empty(batch * heads, len(sizes), length, dtype=_accumulator(values))
-        pointers = [values, taps, gate, padding, keep, out, log_sums]
+        accumulator = torch.promote_types(values.dtype, torch.float32)
+        log_sums = values.new_empty(batch * heads, plan["COUNT"], length, dtype=accumulator)
+        pointers = [values, taps, gate, padding, kernels.keep, out, log_sums]
         _launch(_dynamic_conv_fwd_kernel, plan, length, pointers, [values, taps, out])
-        ctx.save_for_backward(values, taps, gate, padding, keep, log_sums)
-        ctx.plan, ctx.ahead = plan, _look_ahead(sizes, lefts)
+        ctx.save_for_backward(values, taps, gate, padding, kernels.keep, log_sums)
+        ctx.plan, ctx.ahead = plan, kernels.look_ahead
         return out
 
     @staticmethod
@@ -405,31 +381,15 @@ class _DynamicConv(torch.autograd.Function):
         if needs_gate:
             assert grad_gates is not None
             grad_gate = grad_gates.sum((0, 1)).to(gate.dtype)
-        return grad_values, grad_taps if needs_taps else None, grad_gate, *(None,) * 6
+        return grad_values, grad_taps if needs_taps else None, grad_gate, None, None
 
 
-def conv(
-    values: Tensor,
-    taps: Tensor,
-    sizes: tuple[int, ...],
-    lefts: tuple[int, ...],
-    gate: Tensor | None,
-    normalize: bool,
-    keep: Tensor | None,
-    scale: float,
-    padding: Tensor | None,
-) -> Tensor:
+def conv(values: Tensor, kernels: Kernels, padding: Tensor | None) -> Tensor:
     """Runs the kernels; the arguments are those of ``dynamic_conv.dynamic_conv``, checked.
 
     Args:
         values: shape (B, H, S, D), not empty.
-        taps: shape (B, H, T, K), on the same device.
-        sizes: kernel sizes, which add up to K.
-        lefts: taps left of the query, per size.
-        gate: shape (number of sizes,), or None.
-        normalize: the taps are logits.
-        keep: bool, shape (B, H, T, K), contiguous: false where a tap is dropped; None without dropout.
-        scale: by how much the others grow.
+        kernels: on the same device.
         padding: bool, shape (B, S), true where values count as zero; None if nowhere.
 
     Returns:
@@ -444,11 +404,10 @@ def conv(
             f"the back end triton needs a GPU, but got tensors on {values.device}; use backend='auto', or set "
             "TRITON_INTERPRET=1 before the program starts to try the kernels on the CPU."
         )
-    window = max(lefts) + _look_ahead(sizes, lefts) + 1
+    window, taps = max(kernels.lefts) + kernels.look_ahead + 1, kernels.taps
     if window > MAX_WINDOW or taps.shape[3] > _MAX_TAPS:
         raise NotImplementedError(
             f"the back end triton takes windows of up to {MAX_WINDOW} positions and {_MAX_TAPS} taps in all, but got "
             f"{window} and {taps.shape[3]}; use backend='band'."
         )
-    arguments = (values, taps, gate, padding, keep, sizes, lefts, normalize, scale)
-    return _DynamicConv.apply(*arguments)  # type: ignore[no-untyped-call]
+    return _DynamicConv.apply(values, taps, kernels.gate, kernels, padding)  # type: ignore[no-untyped-call]

@@ -35,72 +35,32 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     chunk_size: int | None = None,
     count_correct: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+    divergence_weight: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sums the loss over tokens; scores are ``features W^T + bias``.
 
     Products run in the dtype of ``features`` (autocast's, where it is on), everything else in float32.
 
     Args:
-        features: shape (N, C); padding is left out by the caller.
+        features: shape (N, C), or of pairs (2N, C), whose rows 2n and 2n + 1 are the states of token n; padding is left
+            out by the caller.
         weight: W, shape (V, C).
         target: word numbers, shape (N,).
         bias: shape (V,), or None.
         label_smoothing: eps in [0, 1).
-        chunk_size: rows whose scores are held at a time; chosen by V and device if None.
+        chunk_size: rows whose scores are held at a time, of pairs rounded up to whole ones; chosen by V and device if
+            None.
         count_correct: also count tokens whose target has the highest score; costs a pass over the scores.
+        divergence_weight: what the divergence of pairs weighs in the loss; None for single states.
 
     Returns:
-        The loss (nats, scalar float32; differentiable once), the negative log-likelihood (nats, scalar float32, no
-        gradient), and the number of tokens whose target has the highest score (scalar int64; 0 if not counted).
+        The loss (nats, scalar float32; differentiable once); without gradients, and of pairs those of the first states,
+        the negative log-likelihood (nats, scalar float32) and the number of tokens whose target has the highest score
+        (scalar int64; 0 if not counted); and the divergence before it is weighted (nats, scalar float32, no gradient).
 
     Raises:
         ValueError: if shapes do not fit or ``label_smoothing`` is outside [0, 1).
     """
-    return _sum_losses(features, weight, target, bias, label_smoothing, chunk_size, count_correct)[:3]
-
-
-def linear_cross_entropy_of_pairs(
-    features: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None = None,
-    label_smoothing: float = 0.0,
-    divergence_weight: float = 1.0,
-    chunk_size: int | None = None,
-    count_correct: bool = False,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """``linear_cross_entropy`` of the first state of each token, and its divergence from the second.
-
-    Args:
-        features: shape (2N, C); rows 2n and 2n + 1 are the states of token n.
-        weight: W, shape (V, C).
-        target: word numbers, shape (N,).
-        bias: shape (V,), or None.
-        label_smoothing: eps in [0, 1).
-        divergence_weight: of the divergence in the loss.
-        chunk_size: as in ``linear_cross_entropy``, rounded up to whole pairs.
-        count_correct: as in ``linear_cross_entropy``.
-
-    Returns:
-        The loss, whose gradient flows through both states; what ``linear_cross_entropy`` returns besides, of the first
-        states; and the divergence KL(p || q) before it is weighted (nats, scalar float32, no gradient).
-
-    Raises:
-        ValueError: as ``linear_cross_entropy``.
-    """
-    return _sum_losses(features, weight, target, bias, label_smoothing, chunk_size, count_correct, divergence_weight)
-
-
-def _sum_losses(
-    features: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None,
-    label_smoothing: float,
-    chunk_size: int | None,
-    count_correct: bool,
-    divergence_weight: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows, name = (len(target), "N") if divergence_weight is None else (2 * len(target), "2N")
     if features.dim() != 2 or weight.dim() != 2 or target.dim() != 1 or features.shape != (rows, weight.shape[1]):
         raise ValueError(
@@ -116,36 +76,11 @@ def _sum_losses(
         chunk_size += chunk_size % 2  # pairs stay together
     kind = features.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else features.dtype
-    options = label_smoothing, chunk_size, count_correct, divergence_weight, dtype
     if not torch.is_grad_enabled():  # ctx.needs_input_grad says nothing of that
         features, weight, bias = features.detach(), weight.detach(), None if bias is None else bias.detach()
-    loss, nll, correct, divergence = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        features, weight, bias, target, *options
-    )
-    return loss, nll, correct, divergence
-
-
-class _LinearCrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        features: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        target: Tensor,
-        *options: Any,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        with torch.autocast(features.device.type, enabled=False):
-            return _forward(ctx, features, weight, bias, target, *options)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        grads = [
-            None if grad is None else (grad * grad_loss).to(dtype)
-            for grad, dtype in zip(ctx.grads, ctx.dtypes, strict=True)
-        ]
-        return (*grads, None, None, None, None, None, None)
+    options = label_smoothing, chunk_size, count_correct, divergence_weight, dtype
+    with torch.autocast(kind, enabled=False):
+        return _LinearCrossEntropy.apply(features, weight, bias, target, *options)  # type: ignore[no-untyped-call]
 
 
 def _forward(
@@ -234,3 +169,16 @@ def _diverge(probabilities: Tensor, log_ratio: Tensor, weight: float) -> Tensor:
     q.sub_(p).mul_(weight)
     p.mul_(log_ratio.sub_(divergence).mul_(weight).add_(1.0))
     return divergence.sum()
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    forward = staticmethod(_forward)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        grads = [
+            None if grad is None else (grad * grad_loss).to(dtype)
+            for grad, dtype in zip(ctx.grads, ctx.dtypes, strict=True)
+        ]
+        return (*grads, None, None, None, None, None, None)

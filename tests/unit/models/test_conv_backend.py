@@ -127,7 +127,7 @@ def choose(kernel_size, left, dtype=torch.float16, history=0):
         device = torch.device("cuda")
 
     values = torch.empty(2, 4, 24 + history, 8, dtype=dtype).as_subclass(OnGpu)
-    kernels = op._Kernels(torch.empty(2, 4, 24, kernel_size), (kernel_size,), (left,), None, True, None, 1.0)
+    kernels = op.Kernels(torch.empty(2, 4, 24, kernel_size), (kernel_size,), (left,), None, True, None, 1.0)
     return op._choose_backend(values, kernels)
 
 

@@ -325,7 +325,7 @@ def choose(length, kernel_size, batch=20, heads=4, channels=96, device="cpu", dt
     taps = torch.empty(1).expand(batch, heads, length, kernel_size)
     shape = (batch, heads, length, channels)
     values = SimpleNamespace(device=SimpleNamespace(type=device), dtype=dtype, shape=shape, numel=lambda: count)
-    kernels = op._Kernels(taps, (kernel_size,), (kernel_size - 1,), None, True, None, 1.0)
+    kernels = op.Kernels(taps, (kernel_size,), (kernel_size - 1,), None, True, None, 1.0)
     return op._choose_backend(values, kernels)
 
 
@@ -342,7 +342,7 @@ def test_auto_on_a_cpu_goes_by_the_length_beyond_the_kernel_and_by_the_size_of_t
 
 def test_auto_on_a_cpu_goes_by_the_merged_kernel():
     values = SimpleNamespace(device=SimpleNamespace(type="cpu"), dtype=torch.float32, numel=lambda: 10**6)
-    kernels = op._Kernels(torch.empty(1).expand(9, 4, 27, 18), (3, 15), (1, 7), None, True, None, 1.0)
+    kernels = op.Kernels(torch.empty(1).expand(9, 4, 27, 18), (3, 15), (1, 7), None, True, None, 1.0)
     assert op._choose_backend(values, kernels) == "taps"
     assert op._choose_backend(values, kernels._replace(lefts=(0, 14))) == "band"  # 17 positions together
 

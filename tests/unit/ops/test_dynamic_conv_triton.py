@@ -152,8 +152,9 @@ TOOL = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "c
 def compile_kernel(kernel, dtype, sizes, lefts):
     values, taps = torch.empty(2, 4, 40, 96, dtype=dtype), torch.empty(2, 4, 40, sum(sizes), dtype=dtype)
     some = torch.ones(1)
-    plan = kernels._plan(values, taps, sizes, lefts, some, True, some, 1.25, some)
-    plan.update(AHEAD=kernels._look_ahead(sizes, lefts), NEEDS_VALUES=True, NEEDS_TAPS=True)
+    own = kernels.Kernels(taps, sizes, lefts, some, True, some, 1.25)
+    plan = kernels._plan(values, own, some)
+    plan.update(AHEAD=own.look_ahead, NEEDS_VALUES=True, NEEDS_TAPS=True)
     if dtype == torch.float32:
         plan["PRECISION"] = "tf32x3"
     float32, bytes_ = ("gate", "log_sums", "grad_gates"), ("padding", "keep")

@@ -8,7 +8,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from support.helpers import assert_close
 
 from muse_plugin.ops import linear_cross_entropy as linear_cross_entropy_module
-from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_of_pairs
+from muse_plugin.ops.linear_cross_entropy import linear_cross_entropy
 
 
 def make(count=7, width=5, words=11, dtype=torch.float32):
@@ -27,7 +27,7 @@ def fairseq_loss(features, weight, bias, target, smoothing):
 def test_three_tokens_by_hand():
     # Scores (0, 0), (log 3, 0), (0, log 3): the probabilities of word 0 are 1/2, 3/4, 1/4. All targets are word 0.
     features = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [0.0, math.log(3)]])
-    loss, nll, correct = linear_cross_entropy(
+    loss, nll, correct, _ = linear_cross_entropy(
         features, torch.eye(2), torch.zeros(3, dtype=torch.long), label_smoothing=0.2, count_correct=True
     )
     by_hand = math.log(2) + math.log(4 / 3) + math.log(4)
@@ -51,7 +51,7 @@ def test_loss_and_gradients_are_those_of_fairseq(smoothing, has_bias, chunk_size
     inputs = [features, weight, bias] if has_bias else [features, weight]
     expected, expected_nll = fairseq_loss(features, weight, bias if has_bias else None, target, smoothing)
     expected_grads = torch.autograd.grad(expected * 3, inputs)
-    loss, nll, _ = linear_cross_entropy(features, weight, target, bias if has_bias else None, smoothing, chunk_size)
+    loss, nll, *_ = linear_cross_entropy(features, weight, target, bias if has_bias else None, smoothing, chunk_size)
     assert_close(loss, expected, atol=0, rtol=1e-6)
     assert_close(nll, expected_nll, atol=0, rtol=1e-6)
     for actual, wanted in zip(torch.autograd.grad(loss * 3, inputs), expected_grads, strict=True):
@@ -76,8 +76,8 @@ def test_pairs_have_the_loss_of_the_first_state_and_its_divergence_from_the_seco
     p, q = torch.nn.functional.linear(features, weight, bias).log_softmax(-1).view(7, 2, 11).unbind(1)
     expected_divergence = (p.exp() * (p - q)).sum()
     wanted = torch.autograd.grad((expected + 3 * expected_divergence) * 2, inputs)
-    loss, nll, correct, divergence = linear_cross_entropy_of_pairs(
-        features, weight, target, bias, 0.1, 3.0, chunk_size, count_correct=True
+    loss, nll, correct, divergence = linear_cross_entropy(
+        features, weight, target, bias, 0.1, chunk_size, count_correct=True, divergence_weight=3.0
     )
     assert_close(loss, expected + 3 * expected_divergence, atol=0, rtol=1e-6)
     assert_close(nll, expected_nll, atol=0, rtol=1e-6)
@@ -87,14 +87,15 @@ def test_pairs_have_the_loss_of_the_first_state_and_its_divergence_from_the_seco
     for actual, grad in zip(torch.autograd.grad(loss * 2, inputs), wanted, strict=True):
         assert_close(actual, grad, atol=2e-5, why="a different order of summation, of numbers around 10")
     with torch.no_grad():
-        again = linear_cross_entropy_of_pairs(features, weight, target, bias, 0.1, 3.0, chunk_size)
+        again = linear_cross_entropy(features, weight, target, bias, 0.1, chunk_size, divergence_weight=3.0)
     assert_close(again[0], loss, atol=0, rtol=0)
 
 
 def test_pairs_pass_gradcheck():
     features, weight, bias, target = make(count=6, width=3, words=5, dtype=torch.float64)
     assert torch.autograd.gradcheck(
-        lambda f, w, b: linear_cross_entropy_of_pairs(f, w, target[:3], b, 0.1, 0.7, 4)[0], (features, weight, bias)
+        lambda f, w, b: linear_cross_entropy(f, w, target[:3], b, 0.1, 4, divergence_weight=0.7)[0],
+        (features, weight, bias),
     )
 
 
@@ -139,7 +140,7 @@ def test_without_gradient_nothing_is_computed_for_it(monkeypatch):
     features, weight, bias, target = make()
     with torch.no_grad(), monkeypatch.context() as patch:
         patch.setattr("muse_plugin.ops.linear_cross_entropy.add_weight_gradient", None)
-        loss, _, _ = linear_cross_entropy(features, weight, target, bias, 0.1)
+        loss, *_ = linear_cross_entropy(features, weight, target, bias, 0.1)
     assert not loss.requires_grad
     frozen = linear_cross_entropy(features.detach(), weight, target, bias.detach(), 0.1)[0]
     (grad,) = torch.autograd.grad(frozen, [weight])
@@ -147,7 +148,7 @@ def test_without_gradient_nothing_is_computed_for_it(monkeypatch):
 
 
 def test_no_token_is_no_loss():
-    loss, nll, correct = linear_cross_entropy(torch.zeros(0, 4), torch.ones(5, 4), torch.zeros(0, dtype=torch.long))
+    loss, nll, correct, _ = linear_cross_entropy(torch.zeros(0, 4), torch.ones(5, 4), torch.zeros(0, dtype=torch.long))
     assert (loss.item(), nll.item(), correct.item()) == (0.0, 0.0, 0)
 
 
@@ -168,4 +169,4 @@ def test_wrong_input_is_named(shapes, smoothing, sentence):
 def test_pairs_need_two_states_of_each_token():
     features, weight, _, target = make()
     with pytest.raises(ValueError, match=r"features must have shape \(2N, C\).*\(7, 5\), \(11, 5\) and \(7,\)"):
-        linear_cross_entropy_of_pairs(features, weight, target)
+        linear_cross_entropy(features, weight, target, divergence_weight=1.0)
