@@ -9,9 +9,10 @@ import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from muse_plugin.analysis import attention_map, head_tables
@@ -29,23 +30,6 @@ from muse_plugin_command.flag_checks import check_positive, check_streams
 
 _FIRST, _LAST = "[CLS]", "[SEP]"
 _FILLING = 0  # any valid id
-
-
-class BertReader(nn.Module):
-    """A BERT as ``load.py`` runs models.
-
-    Args:
-        encoder: the BERT.
-    """
-
-    def __init__(self, encoder: BertEncoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, pieces: Tensor, lengths: Tensor) -> Tensor:
-        """Reads sentences: BERT's ids (B, T), of which the first ``lengths`` of a row are real."""
-        mask = mask_padding(lengths, pieces.shape[1])
-        return self.encoder(pieces, mask if bool(mask.any()) else None)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -75,15 +59,14 @@ def run(args: argparse.Namespace) -> None:
     ids = {piece: number for number, piece in enumerate(vocabulary)}
     encoder = BertEncoder(sizes)
     load_bert_weights(encoder, args.bert_dir)
-    reader = BertReader(encoder)
     if torch.cuda.is_available() and not args.cpu:
-        reader.cuda()
-    sites = find_sites(reader)
+        encoder.cuda()
+    sites = find_sites(nn.ModuleDict({"encoder": encoder}))
     attention, shown = AttentionObserver(sites), MapObserver(sites)
     encoded = [[ids[piece] for piece in pieces] for pieces in sentences]
-    read_corpus(reader, make_batches(encoded, args.max_tokens), [attention], padding=_FILLING, title=args.name)
+    read_corpus(encoder, make_batches(encoded, args.max_tokens), [attention], padding=_FILLING, title=args.name)
     pieces = sentences[args.sentence - 1]
-    read_corpus(reader, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
+    read_corpus(encoder, make_batches([encoded[args.sentence - 1]], args.max_tokens), [shown], padding=_FILLING)
     results = [
         *head_tables.make_results(*head_tables.read_tables(args.name, attention)),
         *attention_map.make_results(attention_map.read_maps(args.name, sites, shown.maps, pieces, [])),
@@ -117,13 +100,11 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
     return sentences
 
 
-def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Tensor]]:
-    """Batches of ids of similar length for ``BertReader``; ``max_tokens`` of a batch, padding included."""
-    lengths = {number: len(sentence) for number, sentence in enumerate(sentences)}
-    return [
-        {
-            "pieces": pad_sequence([torch.tensor(sentences[number]) for number in group], True, _FILLING),
-            "lengths": torch.tensor([lengths[number] for number in group]),
-        }
-        for group in length_batches.make_batches(lengths, max_tokens)
-    ]
+def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Any]]:
+    """Batches of ids of similar length for ``BertEncoder``; ``max_tokens`` of a batch, padding included."""
+    lengths, batches = {number: len(sentence) for number, sentence in enumerate(sentences)}, []
+    for group in length_batches.make_batches(lengths, max_tokens):
+        pieces = pad_sequence([torch.tensor(sentences[number]) for number in group], True, _FILLING)
+        mask = mask_padding(torch.tensor([lengths[number] for number in group]), pieces.shape[1])
+        batches.append({"pieces": pieces, "key_padding_mask": mask if bool(mask.any()) else None})
+    return batches

@@ -258,9 +258,11 @@ def test_attention_of_a_bert_is_that_of_transformers(bert, tmp_path, undrawn):
 
 
 def test_batches_of_bert_are_padded_and_small():
-    batches = analyze_bert.make_batches([[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]], max_tokens=6)
-    assert [batch["pieces"].tolist() for batch in batches] == [[[2, 3, 0], [2, 5, 3]], [[2, 5, 5, 5, 3]]]
-    assert [batch["lengths"].tolist() for batch in batches] == [[2, 3], [5]]
+    first, second = analyze_bert.make_batches([[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]], max_tokens=6)
+    assert first["pieces"].tolist() == [[2, 3, 0], [2, 5, 3]]
+    assert first["key_padding_mask"].tolist() == [[False, False, True], [False, False, False]]
+    assert second["pieces"].tolist() == [[2, 5, 5, 5, 3]]
+    assert second["key_padding_mask"] is None
 
 
 @pytest.mark.parametrize(
