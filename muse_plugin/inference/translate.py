@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
         cpu=args.cpu,
         constraints=args.constraints,
         inference_backend=args.inference_backend,
+        fp16=args.fp16,
     )
     with resume(args.input, args.output, BUFFER_SIZE, lambda: _describe(args, translator), args.restart) as run:
         for lines in run:
@@ -78,7 +79,7 @@ def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, A
     """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
     pipeline = translator.pipeline
     names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
-    flags = ("beam", "lenpen", "max_tokens", "batch_size", "constraints", "inference_backend")
+    flags = ("beam", "lenpen", "max_tokens", "batch_size", "constraints", "inference_backend", "fp16")
     return {
         "the command": "translate",
         "muse_plugin": __version__,
@@ -106,6 +107,7 @@ class Translator:
         constraints: "ordered" or "unordered": phrases that follow a line, each after a tab, must occur in its
             translation, in their order or in any; None if a tab is a space.
         inference_backend: "torch", "onnxruntime", or None for what the model was trained with.
+        fp16: compute in half precision, with PyTorch alone.
         folder: where the dictionaries and the text pipeline are.
         state: what the checkpoint holds besides parameters, as ``read_state`` gives it.
     """
@@ -122,6 +124,7 @@ class Translator:
         cpu: bool = False,
         constraints: Optional[str] = None,
         inference_backend: Optional[str] = None,
+        fp16: bool = False,
         folder: Path = Path(),
         state: Optional[dict[str, Any]] = None,
     ) -> None:
@@ -134,6 +137,8 @@ class Translator:
         self.use_cuda = torch.cuda.is_available() and not cpu
         limits = utils.resolve_max_positions(task.max_positions(), model.max_positions())  # type: ignore[operator]
         self.max_source_tokens = limits[0]
+        if fp16:
+            model.half()
         if self.use_cuda:
             model.cuda()
         model.eval()

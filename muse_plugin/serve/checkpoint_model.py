@@ -26,7 +26,7 @@ def load_checkpoint_model(args: argparse.Namespace) -> ServedModel:
         FileNotFoundError: if a file is missing.
         ValueError: if one is damaged.
     """
-    settings = {name: getattr(args, name) for name in ("beam", "lenpen", "max_tokens", "batch_size", "cpu")}
+    settings = {name: getattr(args, name) for name in ("beam", "lenpen", "max_tokens", "batch_size", "cpu", "fp16")}
     translator = _WholeTranslator.load(args.path, args.data, **settings)
 
     def translate(sentences: list[str]) -> list[str]:

@@ -41,6 +41,10 @@ def load_exported_model(args: argparse.Namespace) -> ServedModel:
             f"--data names the dictionaries of a checkpoint, but {args.path} is an exported folder, which has its own; "
             "leave it out."
         )
+    if args.fp16:
+        raise ValueError(
+            f"--fp16 is for a checkpoint, but {args.path} is an exported folder, which runs on the CPU; leave it out."
+        )
     threads = os.environ.get("OMP_NUM_THREADS", "")
     try:
         translator = _WholeTranslator(args.path, int(threads) if threads.isdecimal() else None)

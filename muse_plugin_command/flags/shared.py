@@ -47,7 +47,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_batch_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares how much is translated at once."""
+    """Declares how much is translated at once, and how precisely."""
     add = parser.add_argument
     add(
         "--max-tokens",
@@ -61,6 +61,7 @@ def add_batch_arguments(parser: argparse.ArgumentParser) -> None:
         default=BATCH_SIZE,
         help=f"most sentences translated at once (default: {BATCH_SIZE})",
     )
+    add("--fp16", action="store_true", help="compute in half precision, for a GPU, as in fairseq-generate")
 
 
 def add_language_arguments(parser: argparse.ArgumentParser) -> None:

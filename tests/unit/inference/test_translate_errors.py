@@ -60,6 +60,28 @@ def test_translation_does_not_depend_on_the_batch(model_folder):
     assert alone == together
 
 
+def test_half_precision_reaches_every_parameter(model_folder, tmp_path, monkeypatch):
+    translate_lines, found = Translator.translate_lines, []
+
+    def remember(self, lines):
+        found.append({parameter.dtype for parameter in self.models[0].parameters()})
+        return translate_lines(self, lines)
+
+    monkeypatch.setattr(Translator, "translate_lines", remember)
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in GERMAN))
+    words = ["--path", model_folder, "--input", tmp_path / "in.txt", "--cpu", "--output"]
+    for output, flags in (("whole.txt", []), ("half.txt", ["--fp16"])):
+        assert translate.run(parse(*words, tmp_path / output, *flags)) == 0
+        assert len((tmp_path / output).read_text().splitlines()) == len(GERMAN)
+    assert found == [{torch.float32}, {torch.float16}]
+
+
+def test_half_precision_in_onnxruntime_is_refused(model_folder):
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(NotImplementedError, match=r"onnxruntime computes in float32 on the CPU, .* leave out --fp16"):
+        Translator.load(model_folder, cpu=True, fp16=True, inference_backend="onnxruntime")
+
+
 # Outside of pytest, which sets its own filters, this one is silenced by warning_filters.
 @pytest.mark.filterwarnings(r"ignore:\s*'config' is validated against ConfigStore schema")
 def test_a_checkpoint_with_settings_in_the_old_form_translates_the_same(model_folder):

@@ -157,6 +157,20 @@ def test_the_data_of_a_checkpoint_are_refused(exported, tmp_path):
         load(exported, "--data", str(tmp_path))
 
 
+def test_half_precision_is_for_a_checkpoint(exported, checkpoint_folder):
+    import torch
+
+    from muse_plugin.serve.checkpoint_model import load_checkpoint_model
+
+    with pytest.raises(ValueError, match=r"^--fp16 is for a checkpoint, but .* leave it out\.$"):
+        load(exported, "--fp16")
+    served = load_checkpoint_model(parse_flags("serve", "--path", str(checkpoint_folder), "--cpu", "--fp16"))
+    inspector = served.make_inspector(1)
+    assert {parameter.dtype for parameter in inspector.translator.models[0].parameters()} == {torch.float16}
+    assert len(served.translate(["Wo ist der Zug?"])) == 1
+    assert inspector.inspect("Wo ist der Zug?")["hypotheses"]
+
+
 def test_a_missing_onnxruntime_is_named(exported, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ImportError, match=r"needs onnxruntime for an exported folder, .*; run pip install onnx"):
