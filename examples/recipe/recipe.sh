@@ -98,8 +98,9 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   if [[ "${SUBWORDS:-}" == none && (-n "${MERGES:-}" || "${JOINT:-1}" == 0 || "${BPE_DROPOUT:-0}" != 0) ]]; then
     fail "SUBWORDS=none has no subwords, but MERGES, JOINT or BPE_DROPOUT is set; unset it."
   fi
-  if [[ -n "${KEEP:-}" ]] && ((${AVERAGED:-10} > KEEP)); then
-    fail "AVERAGED must be at most KEEP, but is ${AVERAGED:-10}, and KEEP is $KEEP; keep more."
+  averaged=${AVERAGED:-10} # for evaluate.sh
+  if [[ -n "${KEEP:-}" ]] && ((averaged > KEEP)); then
+    fail "AVERAGED must be at most KEEP, but is $averaged, and KEEP is $KEEP; keep more."
   fi
   if [[ -n "${ROW:-}" && " ${*:3}" != *' ROW='* ]]; then
     fail "ROW must be unset in this recipe, but is '$ROW'; rows of the tables are trained by iwslt14_de_en and multi30k."
@@ -137,7 +138,6 @@ start_recipe() { # start_recipe NAME [MODELS [NAME=KIND...]]: environment, folde
   subwords=${SUBWORDS:-bpe}
   if [[ "$subwords" == sentencepiece ]]; then subwords=sentencepiece:unigram; fi
   joint=${JOINT:-1}
-  averaged=${AVERAGED:-10} # for evaluate.sh
   choose_keep 10
   # shellcheck disable=SC2034 # for train.sh
   share_flags=()

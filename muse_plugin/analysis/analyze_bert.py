@@ -102,7 +102,8 @@ def read_sentences(path: Path, cutter: WordPieces, count: int, longest: int) -> 
 
 def make_batches(sentences: Sequence[Sequence[int]], max_tokens: int) -> list[dict[str, Any]]:
     """Batches of ids of similar length for ``BertEncoder``; ``max_tokens`` of a batch, padding included."""
-    lengths, batches = {number: len(sentence) for number, sentence in enumerate(sentences)}, []
+    lengths = {number: len(sentence) for number, sentence in enumerate(sentences)}
+    batches = []
     for group in length_batches.make_batches(lengths, max_tokens):
         pieces = pad_sequence([torch.tensor(sentences[number]) for number in group], True, _FILLING)
         mask = mask_padding(torch.tensor([lengths[number] for number in group]), pieces.shape[1])

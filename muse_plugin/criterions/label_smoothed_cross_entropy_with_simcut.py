@@ -144,9 +144,15 @@ class SimCutLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterio
         if projection is not None:
             states = net_output[0].unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]  # (B, 2, T, C)
             pairs = states.transpose(1, 2)[real].flatten(0, 1)
-            shared = projection.weight, target[real], projection.bias, self.eps
-            options = {"count_correct": self.report_accuracy, "divergence_weight": self.simcut_alpha}
-            loss, nll, correct, kl = linear_cross_entropy(pairs, *shared, **options)
+            loss, nll, correct, kl = linear_cross_entropy(
+                pairs,
+                projection.weight,
+                target[real],
+                projection.bias,
+                self.eps,
+                count_correct=self.report_accuracy,
+                divergence_weight=self.simcut_alpha,
+            )
         else:
             lprobs = model.get_normalized_probs(net_output, log_probs=True)  # (2B, T, V), float32 for any logits
             lprobs = lprobs.unflatten(0, (-1, 2))[:, :, self.ignore_prefix_size :]

@@ -1,6 +1,6 @@
 """Refuses a key of --model-overrides that no checkpoint has a setting for, and proposes the nearest one.
 
-Keys are settings of the checkpoint or flags of its model and task, so that a flag newer than a checkpoint can be given.
+Keys are settings of the checkpoint or flags of its model and task; a flag newer than the checkpoint is added to it.
 A checkpoint of fairseq before 1.0 keeps its settings in another form, for which every key is accepted as before.
 """
 

@@ -43,6 +43,8 @@ BUFFER_SIZE = 1000  # lines read before the first is translated, unless the inpu
 # long line without words takes quadratic time, and ordinary text has four to six characters a token.
 CHARACTERS_PER_TOKEN = 20
 
+# What translations depend on, besides the text, the model and the device.
+_FLAGS = ("beam", "lenpen", "max_tokens", "batch_size", "constraints", "inference_backend", "fp16")
 _LARGE = ("model", "last_optimizer_state")  # what a translator need not keep of a checkpoint
 
 
@@ -57,18 +59,8 @@ def run(args: argparse.Namespace) -> int:
     """
     check_positive(args, "beam", "max_tokens", "batch_size")
     check_stream_arguments(args)
-    translator = Translator.load(
-        args.path,
-        data=args.data,
-        beam=args.beam,
-        lenpen=args.lenpen,
-        max_tokens=args.max_tokens,
-        batch_size=args.batch_size,
-        cpu=args.cpu,
-        constraints=args.constraints,
-        inference_backend=args.inference_backend,
-        fp16=args.fp16,
-    )
+    settings = {name: getattr(args, name) for name in _FLAGS}
+    translator = Translator.load(args.path, args.data, cpu=args.cpu, **settings)
     with resume(args.input, args.output, BUFFER_SIZE, lambda: _describe(args, translator), args.restart) as run:
         for lines in run:
             run.write(translator.translate_lines(lines))
@@ -79,7 +71,6 @@ def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, A
     """What the translations depend on, besides the text; the sizes of batches too, for the last bits of a score."""
     pipeline = translator.pipeline
     names = [*(f"dict.{lang}.txt" for lang in (pipeline.source_lang, pipeline.target_lang)), FILE_NAME]
-    flags = ("beam", "lenpen", "max_tokens", "batch_size", "constraints", "inference_backend", "fp16")
     return {
         "the command": "translate",
         "muse_plugin": __version__,
@@ -88,7 +79,7 @@ def _describe(args: argparse.Namespace, translator: "Translator") -> dict[str, A
         "a checkpoint of": fingerprint_file(find_checkpoint(args.path)),
         # The last of them has hashes of the subwords.
         **{f"a {name} of": fingerprint_file(translator.folder / name) for name in names},
-        **{f"--{name.replace('_', '-')}": getattr(args, name) for name in flags},
+        **{f"--{name.replace('_', '-')}": getattr(args, name) for name in _FLAGS},
     }
 
 

@@ -128,8 +128,13 @@ class Kernels(NamedTuple):
 
     @property
     def look_ahead(self) -> int:
-        """The largest number of taps right of the query."""
-        return max(size - 1 - left for size, left in zip(self.sizes, self.lefts, strict=True))
+        """See ``find_look_ahead``."""
+        return find_look_ahead(self.sizes, self.lefts)
+
+
+def find_look_ahead(sizes: tuple[int, ...], lefts: tuple[int, ...]) -> int:
+    """The largest number of taps right of the query."""
+    return max(size - 1 - left for size, left in zip(sizes, lefts, strict=True))
 
 
 def _check(

@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from muse_plugin.ops.dynamic_conv import Kernels
+from muse_plugin.ops.dynamic_conv import Kernels, find_look_ahead
 
 # Queries per program, and columns of its band: the next power of two of queries + window - 1. More queries need more
 # registers, fewer leave more columns empty: 16 queries with 32 columns for windows that fit, 32 with 64 for up to 33
@@ -266,7 +266,7 @@ def _choose_precision(values: Tensor) -> str:
 def _plan(values: Tensor, kernels: Kernels, padding: Tensor | None) -> dict[str, Any]:
     """The compile-time arguments that both kernels have in common, and the block sizes."""
     return {
-        **_choose_blocks(kernels.sizes, kernels.lefts, kernels.look_ahead, values.shape[3]),
+        **_choose_blocks(kernels.sizes, kernels.lefts, values.shape[3]),
         "TOTAL": kernels.taps.shape[3],
         "NORMALIZE": kernels.normalize,
         "HAS_GATE": kernels.gate is not None,
@@ -280,9 +280,9 @@ def _plan(values: Tensor, kernels: Kernels, padding: Tensor | None) -> dict[str,
 
 
 @functools.cache
-def _choose_blocks(sizes: tuple[int, ...], lefts: tuple[int, ...], ahead: int, channels: int) -> dict[str, int]:
+def _choose_blocks(sizes: tuple[int, ...], lefts: tuple[int, ...], channels: int) -> dict[str, int]:
     """What depends on nothing but the shape of the kernels, once: on a GPU, Python is what small batches wait for."""
-    reach = max(lefts)
+    reach, ahead = max(lefts), find_look_ahead(sizes, lefts)
     window = reach + ahead + 1
     queries = _FEW_QUERIES if window <= _FEW_QUERIES + 1 else _QUERIES
     columns = triton.next_power_of_2(queries + window - 1)

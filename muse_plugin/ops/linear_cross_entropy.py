@@ -83,77 +83,90 @@ def linear_cross_entropy(
         return _LinearCrossEntropy.apply(features, weight, bias, target, *options)  # type: ignore[no-untyped-call]
 
 
-def _forward(
-    ctx: Any,
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    smoothing: float,
-    chunk_size: int,
-    count_correct: bool,
-    divergence_weight: float | None,
-    dtype: torch.dtype,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    count, words = len(target), len(weight)
-    copies = 1 if divergence_weight is None else 2  # states of a token; the cross-entropy is that of the first
-    full = torch.promote_types(dtype, torch.float32)  # float64 stays what it is
-    spread = smoothing / (words - 1) if words > 1 else 0.0
-    needs = ctx.needs_input_grad[:3]
-    matrix = weight.to(dtype)
-    grad_features = torch.empty(features.shape, dtype=full, device=features.device) if needs[0] else None
-    grad_weight = torch.zeros(weight.shape, dtype=full, device=weight.device) if needs[1] and count == 0 else None
-    grad_bias = torch.zeros(words, dtype=full, device=weight.device) if needs[2] else None
-    nll, normaliser_sum, divergence = (features.new_zeros((), dtype=full) for _ in range(3))
-    correct = torch.zeros((), dtype=torch.int64, device=features.device)
-    for start in range(0, len(features), chunk_size):
-        rows = features[start : start + chunk_size].to(dtype)
-        wanted = target[start // copies : (start + chunk_size) // copies].unsqueeze(1)
-        scores = linear(rows, matrix, None if bias is None else bias.to(dtype)).to(full)
-        log_ratio = None if divergence_weight is None else scores[::2] - scores[1::2]
-        at_target, highest = scores[::copies].gather(1, wanted), scores.amax(dim=1, keepdim=True)
-        # In place, and the exponentials once: what logsumexp allocates costs more than what it computes.
-        exponentials = scores.sub_(highest).exp_()
-        sums = exponentials.sum(dim=1, keepdim=True)
-        normaliser = highest + sums.log()
-        if count_correct:
-            correct += (highest[::copies] == at_target).sum()
-        nll += (normaliser[::copies] - at_target).sum()
-        normaliser_sum += normaliser[::copies].sum()
-        if not any(needs) and log_ratio is None:
-            continue
-        # d loss / d scores = softmax - (1 - eps - spread) [at the target] - spread; the last term comes below.
-        grad = exponentials.div_(sums)
-        if log_ratio is not None:
-            divergence += _diverge(grad, log_ratio.sub_(normaliser[::2] - normaliser[1::2]), divergence_weight or 0.0)
-        grad[::copies].scatter_add_(1, wanted, grad.new_full((1, 1), smoothing + spread - 1.0).expand_as(wanted))
-        product = grad.to(dtype)
-        if grad_features is not None:
-            grad_features[start : start + chunk_size] = linear(product, matrix.t())
-        if needs[1]:
-            grad_weight = add_weight_gradient(grad_weight, product, rows, full)
-        if grad_bias is not None:
-            grad_bias += grad.sum(0)
-    loss = (1.0 - smoothing - spread) * nll
-    if smoothing > 0:
-        # What smoothing adds is the same for every word: sums over words and tokens separate, and cost nothing.
-        word_sum, token_sum = matrix.sum(0, dtype=full), features[::copies].to(dtype).sum(0, dtype=full)
-        score_sum = word_sum @ token_sum
-        if bias is not None:
-            score_sum = score_sum + count * bias.to(dtype).sum(dtype=full)
-        loss = loss + spread * (words * normaliser_sum - score_sum)
-        if grad_features is not None:
-            grad_features[::copies] -= spread * word_sum
-        if grad_weight is not None:
-            grad_weight -= spread * token_sum
-        if grad_bias is not None:
-            grad_bias -= spread * count
-    if divergence_weight is not None:
-        loss = loss + divergence_weight * divergence
-    ctx.grads = [grad_features, grad_weight, grad_bias]
-    ctx.dtypes = [features.dtype, weight.dtype, None if bias is None else bias.dtype]
-    ctx.mark_non_differentiable(nll, correct, divergence)
-    return loss, nll, correct, divergence
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        smoothing: float,
+        chunk_size: int,
+        count_correct: bool,
+        divergence_weight: float | None,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        count, words = len(target), len(weight)
+        copies = 1 if divergence_weight is None else 2  # states of a token; the cross-entropy is that of the first
+        full = torch.promote_types(dtype, torch.float32)  # float64 stays what it is
+        spread = smoothing / (words - 1) if words > 1 else 0.0
+        needs = ctx.needs_input_grad[:3]
+        matrix = weight.to(dtype)
+        grad_features = torch.empty(features.shape, dtype=full, device=features.device) if needs[0] else None
+        grad_weight = torch.zeros(weight.shape, dtype=full, device=weight.device) if needs[1] and count == 0 else None
+        grad_bias = torch.zeros(words, dtype=full, device=weight.device) if needs[2] else None
+        nll, normaliser_sum, divergence = (features.new_zeros((), dtype=full) for _ in range(3))
+        correct = torch.zeros((), dtype=torch.int64, device=features.device)
+        for start in range(0, len(features), chunk_size):
+            rows = features[start : start + chunk_size].to(dtype)
+            wanted = target[start // copies : (start + chunk_size) // copies].unsqueeze(1)
+            scores = linear(rows, matrix, None if bias is None else bias.to(dtype)).to(full)
+            log_ratio = None if divergence_weight is None else scores[::2] - scores[1::2]
+            at_target, highest = scores[::copies].gather(1, wanted), scores.amax(dim=1, keepdim=True)
+            # In place, and the exponentials once: what logsumexp allocates costs more than what it computes.
+            exponentials = scores.sub_(highest).exp_()
+            sums = exponentials.sum(dim=1, keepdim=True)
+            normaliser = highest + sums.log()
+            if count_correct:
+                correct += (highest[::copies] == at_target).sum()
+            nll += (normaliser[::copies] - at_target).sum()
+            normaliser_sum += normaliser[::copies].sum()
+            if not any(needs) and log_ratio is None:
+                continue
+            # d loss / d scores = softmax - (1 - eps - spread) [at the target] - spread; the last term comes below.
+            grad = exponentials.div_(sums)
+            if log_ratio is not None:
+                divergence += _diverge(
+                    grad, log_ratio.sub_(normaliser[::2] - normaliser[1::2]), divergence_weight or 0.0
+                )
+            grad[::copies].scatter_add_(1, wanted, grad.new_full((1, 1), smoothing + spread - 1.0).expand_as(wanted))
+            product = grad.to(dtype)
+            if grad_features is not None:
+                grad_features[start : start + chunk_size] = linear(product, matrix.t())
+            if needs[1]:
+                grad_weight = add_weight_gradient(grad_weight, product, rows, full)
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+        loss = (1.0 - smoothing - spread) * nll
+        if smoothing > 0:
+            # What smoothing adds is the same for every word: sums over words and tokens separate, and cost nothing.
+            word_sum, token_sum = matrix.sum(0, dtype=full), features[::copies].to(dtype).sum(0, dtype=full)
+            score_sum = word_sum @ token_sum
+            if bias is not None:
+                score_sum = score_sum + count * bias.to(dtype).sum(dtype=full)
+            loss = loss + spread * (words * normaliser_sum - score_sum)
+            if grad_features is not None:
+                grad_features[::copies] -= spread * word_sum
+            if grad_weight is not None:
+                grad_weight -= spread * token_sum
+            if grad_bias is not None:
+                grad_bias -= spread * count
+        if divergence_weight is not None:
+            loss = loss + divergence_weight * divergence
+        ctx.grads = [grad_features, grad_weight, grad_bias]
+        ctx.dtypes = [features.dtype, weight.dtype, None if bias is None else bias.dtype]
+        ctx.mark_non_differentiable(nll, correct, divergence)
+        return loss, nll, correct, divergence
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        grads = [
+            None if grad is None else (grad * grad_loss).to(dtype)
+            for grad, dtype in zip(ctx.grads, ctx.dtypes, strict=True)
+        ]
+        return (*grads, None, None, None, None, None, None)
 
 
 def _diverge(probabilities: Tensor, log_ratio: Tensor, weight: float) -> Tensor:
@@ -169,16 +182,3 @@ def _diverge(probabilities: Tensor, log_ratio: Tensor, weight: float) -> Tensor:
     q.sub_(p).mul_(weight)
     p.mul_(log_ratio.sub_(divergence).mul_(weight).add_(1.0))
     return divergence.sum()
-
-
-class _LinearCrossEntropy(torch.autograd.Function):
-    forward = staticmethod(_forward)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        grads = [
-            None if grad is None else (grad * grad_loss).to(dtype)
-            for grad, dtype in zip(ctx.grads, ctx.dtypes, strict=True)
-        ]
-        return (*grads, None, None, None, None, None, None)
