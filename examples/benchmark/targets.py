@@ -226,7 +226,10 @@ def main() -> int:
     parser.add_argument("records", type=Path, nargs="+", help="what muse-plugin benchmark KIND --json wrote")
     parser.add_argument("--report", type=Path, required=True, help="what muse-plugin benchmark report wrote")
     args = parser.parse_args()
-    text = add_targets(args.report.read_text(encoding="utf-8"), [read_record(path) for path in args.records])
+    try:
+        text = add_targets(args.report.read_text(encoding="utf-8"), [read_record(path) for path in args.records])
+    except (OSError, ValueError) as error:
+        sys.exit(f"targets.py: error: {error}")
     with open_atomically(args.report) as file:
         file.write(text.encode())
     return 0

@@ -44,10 +44,10 @@ def main() -> int:
     parser.add_argument("--source", type=Path, required=True, help="the text that was translated, in subwords")
     parser.add_argument("--outputs", type=Path, nargs=2, required=True, metavar=("SOURCE", "TARGET"))
     args = parser.parse_args()
-    source = list(read_lines(args.source, "--source"))
     try:
+        source = list(read_lines(args.source, "--source"))
         pairs = gather(args.logs, source)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"gather.py: error: {error}")
     for side, path in enumerate(args.outputs):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -65,6 +65,8 @@ def draw(curves: Curves, path: Path) -> None:
             axes.grid(axis="y")
             for (system, curve), color, marker in zip(systems.items(), COLORS, MARKERS, strict=False):
                 points = sorted(curve.items())
+                if not points:
+                    continue
                 means, deviations = zip(*(mean_and_deviation(values) for _, values in points), strict=True)
                 axes.errorbar(
                     [layers for layers, _ in points], means, [deviation or 0.0 for deviation in deviations],

@@ -70,7 +70,13 @@ def _differ(score: float, reference: float | None, decimals: int) -> str:
 
 
 def make_table(rows: dict[str, Row], results: dict[str, list[Any]], recipe: str) -> str:
-    """The Markdown table, tokenised BLEU, and a line on what it may not say."""
+    """The Markdown table, tokenised BLEU, and a line on what it may not say.
+
+    Raises:
+        ValueError: if there are results of a row that is none.
+    """
+    if strangers := [name for name in results if name not in rows]:
+        raise ValueError(f"a row must be one of {', '.join(rows)}, but got {', '.join(strangers)}.")
     tests = list(dict.fromkeys(result.test_set for several in results.values() for result in several))
 
     def scores_of(name: str, test: str) -> list[float]:

@@ -276,6 +276,8 @@ def run_clean(args: argparse.Namespace) -> None:
 
 def run_split(args: argparse.Namespace) -> None:
     """Every n-th pair to one set of files, all others to the other."""
+    if args.every < 1:
+        raise ValueError(f"--every must be at least 1, but got {args.every}.")
     counts = [0, 0]
     with TextWriter(*args.rest) as rest, TextWriter(*args.chosen) as chosen:
         for number, pair in enumerate(read_pairs(*args.inputs), start=1):

@@ -144,8 +144,8 @@ def make_results(
         sharpness,
         draw_concentration,
     )
-    looks_within = any(row.side != CROSS for row in heads)
-    return [attention_distance, distribution, concentration] if looks_within else [concentration]
+    looks_within = [attention_distance] if any(row.side != CROSS for row in heads) else []
+    return [*looks_within, *([distribution] if distances else []), concentration]
 
 
 def draw_heads(rows: Sequence[HeadRow], path: Path) -> None:
@@ -236,6 +236,7 @@ def draw_concentration(rows: Sequence[ConcentrationRow], path: Path) -> None:
                     axes.plot(xs, ys, color=COLORS[i], marker=MARKERS[i], markersize=4.5, label=as_written(model))
                 axes.set_xticks(range(len(ranges)), names, rotation=45, ha="right")
                 label(axes, side, "sentence length (tokens)", name, grid="y")
-                axes.set_ylim(0, 1.1 * axes.dataLim.y1)
+                if axes.dataLim.y1 > 0:  # infinite where no point was drawn
+                    axes.set_ylim(0, 1.1 * axes.dataLim.y1)
         if len(models) > 1:
             add_legend(panels[0])

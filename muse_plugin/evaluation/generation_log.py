@@ -5,6 +5,7 @@ The log has the sentences in the order of their batches; the number after the le
 the ``T-`` lines, and fairseq's own score compares those two. Older logs have ``H-`` lines alone.
 """
 
+import itertools
 import re
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -101,10 +102,11 @@ def check_complete(log: GenerationLog, num_sentences: Optional[int], what: str =
     """
     found = log.lines["H"].keys()
     expected = max(found) + 1 if num_sentences is None else num_sentences
-    if missing := [number for number in range(expected) if number not in found]:
+    if missing := expected - sum(number < expected for number in found):
+        first = itertools.islice((number for number in range(expected) if number not in found), _NUM_SHOWN + 1)
         raise ValueError(
-            f"{what} must hold the {expected} sentences 0 to {expected - 1}, but {log.path} lacks {len(missing)} of "
-            f"them ({_list(missing)}){_note_if_open(log)}; generate again, without "
+            f"{what} must hold the {expected} sentences 0 to {expected - 1}, but {log.path} lacks {missing} of "
+            f"them ({_list(list(first))}){_note_if_open(log)}; generate again, without "
             "--skip-invalid-size-inputs-valid-test."
         )
     if excess := sorted(number for number in found if number >= expected):

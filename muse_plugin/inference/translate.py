@@ -14,6 +14,8 @@ from typing import Any, Optional, Union
 
 import torch
 from fairseq import utils
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationTask
 from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
@@ -167,7 +169,7 @@ class Translator:
         state = None
         folder = checkpoint.parent if data is None else Path(data)
         if data is None and not (folder / FILE_NAME).is_file():
-            state = read_state(Path(path), {})
+            state = _read_state(checkpoint, Path(path), {})
             trained_on = Path(str(state["cfg"]["task"].data).split(":")[0])
             folder = trained_on if (trained_on / FILE_NAME).is_file() else folder
         pipeline = TextPipeline.load(folder)
@@ -179,7 +181,7 @@ class Translator:
                     "wrote, or name that folder by --data."
                 )
         if state is None:
-            state = read_state(Path(path), {"data": str(folder)})
+            state = _read_state(checkpoint, Path(path), {"data": str(folder)})
         model, task = _load_model(checkpoint, folder, pipeline, state)
         symbols = (task.source_dictionary.symbols, task.target_dictionary.symbols)
         for warning in check_dictionaries(pipeline, *symbols, folder):
@@ -281,6 +283,17 @@ class Translator:
         )
         found = dict(zip(sample["id"].tolist(), hypotheses, strict=True))
         return [found[i] for i in range(len(sentences))]
+
+
+def _read_state(checkpoint: Path, path: Path, overrides: dict[str, str]) -> dict[str, Any]:
+    state = read_state(path, overrides)
+    name = state["cfg"]["task"]["_name"]
+    if not issubclass(TASK_REGISTRY.get(name, object), TranslationTask):
+        raise ValueError(
+            f"this command needs a translation model, but {checkpoint} was trained with --task {name}; for labels, "
+            "numbers and tags use muse-plugin predict."
+        )
+    return state
 
 
 def _load_model(

@@ -23,6 +23,7 @@ from muse_plugin.matching.vector_cache import INDEX_PREFIX, VectorCache
 _MOST_CODE_BYTES = 256  # per vector
 _CODE_VALUES = 256  # of a byte, which as many vectors are needed to learn
 _VECTORS_PER_LIST = 64  # to learn the lists of an inverted file from
+_LEAST_PER_LIST = 39  # where the memory is too small for as many; faiss warns of fewer
 
 
 def import_faiss() -> Any:
@@ -55,10 +56,16 @@ def choose_kind(rows: int, width: int, memory: int) -> str:
     limit = (memory << 20) // 4
     if rows * width * 4 <= limit or rows < _CODE_VALUES:
         return "Flat"
-    lists = max(1, min(int(4 * math.sqrt(rows)), rows // _VECTORS_PER_LIST))
+    most = _count_learned_from(width, memory) // _LEAST_PER_LIST
+    lists = max(1, min(int(4 * math.sqrt(rows)), rows // _VECTORS_PER_LIST, most))
     most = max(1, min(_MOST_CODE_BYTES, limit // rows, width))
     code = max(size for size in range(1, most + 1) if width % size == 0)
     return f"IVF{lists},PQ{code}"
+
+
+def _count_learned_from(width: int, memory: int) -> int:
+    """How many vectors, at most, an index learns from: those that fit into a quarter of the memory."""
+    return max(_CODE_VALUES, (memory << 20) // 4 // (4 * width))
 
 
 def load_or_build(corpus: VectorCache, memory: int, block_rows: int) -> Any:
@@ -125,8 +132,9 @@ def _build(faiss: Any, corpus: VectorCache, kind: str, memory: int, block_rows: 
     index = faiss.index_factory(corpus.width, spelt, faiss.METRIC_INNER_PRODUCT)
     if not index.is_trained:
         lists = faiss.extract_index_ivf(index).nlist
-        most = max(_CODE_VALUES, (memory << 20) // 4 // (4 * corpus.width))
-        count = min(len(corpus), most, max(_VECTORS_PER_LIST * lists, 64 * _CODE_VALUES))
+        count = min(
+            len(corpus), _count_learned_from(corpus.width, memory), max(_VECTORS_PER_LIST * lists, 64 * _CODE_VALUES)
+        )
         sample = torch.linspace(0, len(corpus) - 1, count).round().long()
         index.train(_unit(corpus.gather(sample)))
     with tqdm(total=len(corpus), desc="index", unit=" vectors", disable=None) as bar:

@@ -4,6 +4,7 @@ The mechanisms are in ``modules/attention_bias.py`` and ``modules/head_allocatio
 """
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -24,6 +25,8 @@ from muse_plugin.modules.attention_bias import (
     geometric_alphas,
 )
 from muse_plugin.modules.head_allocation import allocate_heads
+
+logger = logging.getLogger(__name__)
 
 BIASES = {
     "encoder": ("multi-scale", "distance", "forward", "backward", "bidirectional-split"),
@@ -202,6 +205,13 @@ def warn_of_idle_bias_flags(cfg: Any, config_class: Any, side: str) -> None:
     """Warns of flags of one side that were given although none of the chosen biases reads them."""
     where = f"with --{side}-attention-bias {getattr(cfg, f'{side}_attention_bias')}"
     warn_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where)
+    alone = Scale(0 if getattr(cfg, f"{side}_attention_scale_radii") else 1)
+    plans = [plan for plan in plan_biases(cfg, side) if plan and plan.scales and plan.directions]
+    if count := sum((plan.scales or ()).count(alone) for plan in plans if plan.masks_diagonal):
+        logger.warning(
+            f"{count} heads see nothing: their scale {alone} shows a word itself alone, and a direction hides it; use "
+            f"--{side}-attention-diagonal kept, or --{side}-attention-scales without {alone}."
+        )
 
 
 def parse_biases(text: str, side: str) -> list[str]:
@@ -311,7 +321,7 @@ def _directions(kind: str, heads: int) -> tuple[str, ...]:
             f"--encoder-attention-bias bidirectional-split gives half of the heads to each direction, but got {heads} "
             "heads; use an even number."
         )
-    return ("forward", "backward") * (heads // 2)  # in turn: next to multi-scale, every scale gets both
+    return ("forward", "backward") * (heads // 2)  # in turn: next to multi-scale, a scale of several heads gets both
 
 
 def pruned_bias_flags(cfg: Any, side: str, kept: Sequence[int]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class HeadMatchFlags(FairseqDataclass):
     match: ChoiceEnum([*MATCHES, CLASSIC]) = flag(
         "element",
         "how heads are compared: element (a vector of [s; t; s-t; s*t]), cosine, bilinear; classic compares no heads "
-        "but the final states of the classification token, by element",
+        "but the final states, pooled as --head-pooling says, by element",
     )
     match_aggregation: ChoiceEnum(list(AGGREGATIONS)) = flag(
         "max", "of heads, and of layers: max or concat; cosine and bilinear need concat"
@@ -74,7 +74,7 @@ class HeadWiseMatchBase(SentenceModel):
     """A model of pairs whose sentences meet in their head vectors only.
 
     ``represent`` gives what has to be kept of a sentence: the vectors of all compared heads, layer by layer, (B, L * H
-    * D); with ``--match classic`` the final state of the classification token.
+    * D); with ``--match classic`` the final states, pooled as ``--head-pooling`` says.
 
     Attributes:
         learns_cls: whether that token is learned where it is needed; else the encoder has its own, or none.

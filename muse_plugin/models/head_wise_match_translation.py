@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from muse_plugin.contracts.flag import find_wrong_values, flag, remembered
 from muse_plugin.models.head_wise_match import HeadMatchFlags, HeadWiseMatchBase, match_faults
 from muse_plugin.models.muse import MuseModel
-from muse_plugin.models.muse_config import flat_flags, transformer_config
+from muse_plugin.models.muse_config import flat_flags, pruned_flags, transformer_config
 from muse_plugin.models.muse_encoder import MuseEncoder
 from muse_plugin.models.muse_faults import check_config
 from muse_plugin.models.registration import register
@@ -148,7 +148,7 @@ def _build(flags: Any, dictionary: Any) -> MuseEncoder:
         )
     known = flat_flags(Namespace(**flags), family.config_class)
     check_config(known, config_class=family.config_class)
-    known.encoder_layers_to_keep = known.decoder_layers_to_keep = None
+    vars(known).update(pruned_flags(known))
     known.encoder_layerdrop = 0.0  # the match reads all levels
     known.conv_backend = "auto"  # the one of the translation model's training may not be here
     cfg = transformer_config(known)

@@ -88,7 +88,7 @@ class MuseModel(HubLoading):
         if flat is None or not (flat.encoder_layers_to_keep or flat.decoder_layers_to_keep):
             return super().load_state_dict(state_dict, strict, model_cfg, args)
         with open_dict(model_cfg) if isinstance(model_cfg, DictConfig) else nullcontext():
-            for name, value in explicit_pruning(flat).items():
+            for name, value in explicit_pruning(flat, state_dict).items():
                 setattr(model_cfg, name, value)
             result = super().load_state_dict(state_dict, strict, model_cfg, args)
             for name, value in pruned_flags(flat).items():

@@ -6,7 +6,7 @@ Flat on purpose: fairseq's hydra front end cannot take nested model configs from
 
 import ast
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Optional
@@ -356,10 +356,20 @@ def pruned_flags(cfg: Any) -> dict[str, Any]:
     return flags
 
 
-def explicit_pruning(cfg: Any) -> dict[str, str]:
-    """``--encoder/decoder-layers-to-keep`` with every layer of a side that keeps all: fairseq would drop them."""
-    sides = ("encoder", "decoder")
-    return {f"{side}_layers_to_keep": ",".join(map(str, find_layers_to_keep(cfg, side))) for side in sides}
+def explicit_pruning(cfg: Any, state: Iterable[str]) -> dict[str, str]:
+    """``--encoder/decoder-layers-to-keep`` with every layer of a side that keeps all: fairseq would drop them.
+
+    Args:
+        cfg: the flags.
+        state: names of parameters; a side with as many layers as are kept is pruned already, and keeps all of them.
+    """
+    flags = {}
+    for side in ("encoder", "decoder"):
+        kept = find_layers_to_keep(cfg, side)
+        stored = {name.split(".")[2] for name in state if name.startswith(f"{side}.layers.")}
+        numbers = range(len(kept)) if len(stored) == len(kept) else kept
+        flags[f"{side}_layers_to_keep"] = ",".join(map(str, numbers))
+    return flags
 
 
 def find_alignment_layer(cfg: Any) -> Optional[int]:

@@ -134,7 +134,7 @@ class Aggregation(nn.Module):
         per_level: see ``LevelLinear``.
 
     Raises:
-        ValueError: if the kind is unknown, or there is nothing in a maximum but a single number.
+        ValueError: if the kind is unknown.
     """
 
     def __init__(
@@ -143,11 +143,6 @@ class Aggregation(nn.Module):
         super().__init__()
         if kind not in AGGREGATIONS:
             raise ValueError(f"kind must be one of {', '.join(AGGREGATIONS)}, but got {kind!r}.")
-        if kind == "max" and input_size == 1:
-            raise ValueError(
-                "cosine and bilinear make one number of each head, of which the maximum would leave a single one; "
-                "concatenate them."
-            )
         self.kind = kind
         self.linear = LevelLinear(levels, input_size * (parts if kind == "concat" else 1), output_size, per_level)
 
@@ -198,6 +193,11 @@ class HeadWiseMatch(nn.Module):
             raise ValueError(
                 "head-wise match needs layers, heads, widths and classes of at least 1, but got "
                 f"{levels}, {heads}, {head_dim} and {width}, and {outputs}."
+            )
+        if match in ("cosine", "bilinear") and aggregation == "max":
+            raise ValueError(
+                "cosine and bilinear make one number of each head, of which the maximum would leave a single one; "
+                "concatenate them."
             )
         self.shape = levels, heads, head_dim
         self.match = Match(match, levels, head_dim, width, per_level)

@@ -86,6 +86,13 @@ def run_main(monkeypatch: pytest.MonkeyPatch, module: ModuleType, *words: object
     return module.main()
 
 
+def run_pairs(recipe: str, form: str, content: bytes | str, *flags: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs pairs.py of a recipe on what is in one of its forms."""
+    content = content if isinstance(content, bytes) else content.encode("utf-8")
+    command = [sys.executable, str(EXAMPLES / recipe / "pairs.py"), form, *flags]
+    return subprocess.run(command, input=content, capture_output=True, timeout=60, check=False)
+
+
 def read_settings(folder: Path, recipe: str, *arguments: str, **settings: str) -> Namespace:
     """Runs train.sh with a fairseq-train that only writes down its arguments; returns them as fairseq reads them."""
     for name in ("data", "en-de"):  # what prepare.sh leaves behind

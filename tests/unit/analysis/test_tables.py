@@ -365,12 +365,15 @@ def test_a_network_without_distance_mask_has_alpha_zero():
     assert {row.added_to_logit for row in rows} == {0.0, -math.inf}
 
 
-def test_sentences_of_one_word_have_no_distance_to_one_side():
+def test_sentences_of_one_word_have_no_distance_to_one_side(tmp_path):
     model = sentence_models.built("distance_attention_network")
     observer = AttentionObserver(find_sites(model))
     read_corpus(
         model, [sentence_models.make_input(sentence_models.make_sentences(1, 1))], [observer], sentence_models.PAD
     )
-    heads, distances, _ = head_tables.read_tables("M", observer)
+    heads, distances, sharpness = head_tables.read_tables("M", observer)
     assert distances == []
     assert all(math.isnan(row.mean_distance_tokens) for row in heads)
+    for result in head_tables.make_results(heads, distances, sharpness):
+        result.draw(tmp_path / f"{result.name}.svg")
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["attention_distance", "concentration"]

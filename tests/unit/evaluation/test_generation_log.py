@@ -51,6 +51,13 @@ def test_missing_sentences_are_named_with_their_count(write_log, tmp_path):
         check_complete(log, None)
 
 
+def test_one_wild_id_does_not_take_the_memory_of_all_below_it(write_log):
+    log = read_generation_log(write_log("log", ["a"], ["t"]))
+    log.lines["H"][10**12] = "b"
+    with pytest.raises(ValueError, match=r"lacks 999999999999 of them \(ids 1, 2, 3, 4, 5, \.\.\.\)"):
+        check_complete(log, None)
+
+
 def test_sentences_missing_at_the_end_need_their_number(write_log):
     log = read_generation_log(write_log("log", ["a", "b"], ["t", "t"]))
     assert check_complete(log, None) == 2

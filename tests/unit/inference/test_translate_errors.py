@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import os
 import re
 import shutil
 
@@ -11,6 +10,7 @@ import torch
 from support.helpers import parse_flags
 from support.translation_models import ENGLISH, GERMAN, save_translation_model
 
+from muse_plugin.checkpoints.safe_loading import load_checkpoint, save_atomically
 from muse_plugin.inference import translate
 from muse_plugin.inference.translate import Line, Translator
 from muse_plugin.text.byte_pair_encoding import CODES_NAME
@@ -109,34 +109,6 @@ def test_every_batch_keeps_its_limits(model_folder, monkeypatch):
         assert len(batch) * max(batch) <= 40 or len(batch) == 1
 
 
-def test_an_interrupted_translation_goes_on_to_the_same_bytes(model_folder, tmp_path, monkeypatch, capsys):
-    (tmp_path / "in.txt").write_text("".join(f"{GERMAN[i % 3]} {i} {'da ' * (i % 5)}\n" for i in range(17)))
-    words = ["--path", model_folder, "--input", tmp_path / "in.txt", "--cpu", "--batch-size", 2, "--output"]
-    monkeypatch.setattr(translate, "BUFFER_SIZE", 5)
-    assert translate.run(parse(*words, tmp_path / "whole.txt")) == 0
-    translate_lines = Translator.translate_lines
-    calls = []
-
-    def stop_at_third(self, lines):
-        calls.append(lines[0].number)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return translate_lines(self, lines)
-
-    monkeypatch.setattr(Translator, "translate_lines", stop_at_third)
-    capsys.readouterr()
-    with pytest.raises(KeyboardInterrupt):
-        translate.run(parse(*words, tmp_path / "out.txt"))
-    partial = tmp_path / "out.txt.partial"
-    assert f"10 lines are kept in {partial}; the same command continues after them." in capsys.readouterr().err
-    assert partial.read_bytes() == b"".join((tmp_path / "whole.txt").read_bytes().splitlines(keepends=True)[:10])
-    assert translate.run(parse(*words, tmp_path / "out.txt")) == 0
-    assert calls == [1, 6, 11, 11, 16]
-    assert "17 lines, 7 now in" in capsys.readouterr().err
-    assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "whole.txt").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "model", "out.txt", "whole.txt"]
-
-
 @pytest.fixture
 def unfinished(model_folder, tmp_path, monkeypatch):
     """The words of a command that was stopped after its first buffer."""
@@ -204,7 +176,7 @@ def test_run_raises_error_when_folder_has_no_checkpoint(model_folder, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (FILE_NAME, r"the text pipeline .*text_pipeline\.json does not exist"),
+        (FILE_NAME, r"the text pipeline .*text_pipeline\.json does not exist; copy text_pipeline\.json and"),
         (CODES_NAME, r"the BPE codes .*bpe\.codes, which .* names, do not exist"),
         ("dict.de.txt", r"the dictionary .*dict\.de\.txt does not exist; copy it from the folder that fairseq-preproc"),
         ("dict.en.txt", r"the dictionary .*dict\.en\.txt does not exist"),
@@ -235,11 +207,16 @@ def test_run_raises_error_when_the_training_data_is_gone(tmp_path):
         translate.run(parse("--path", checkpoint))
 
 
-def test_run_raises_error_when_checkpoint_is_cut_short(model_folder):
-    path = model_folder / "checkpoint_avg.pt"
-    os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(ValueError, match=r"checkpoint_avg\.pt is cut short or damaged"):
-        translate.run(parse("--path", model_folder))
+@pytest.mark.parametrize("words", [[], ["--data", "DATA"]])
+def test_run_raises_error_when_the_model_was_trained_with_another_task(model_folder, tmp_path, words):
+    checkpoint = tmp_path / "checkpoint_best.pt"
+    state = load_checkpoint(model_folder / "checkpoint_avg.pt")
+    state["cfg"]["task"] = {"_name": "muse_mirrored_summation"}  # it has no data
+    save_atomically(state, checkpoint)
+    with pytest.raises(
+        ValueError, match=r"a translation model, but .*best\.pt was trained with --task muse_mirrored_sum"
+    ):
+        translate.run(parse("--path", checkpoint, *(model_folder if word == "DATA" else word for word in words)))
 
 
 def test_run_raises_error_when_dictionary_is_another(model_folder):
@@ -286,8 +263,8 @@ def test_run_raises_error_when_pipeline_is_for_other_languages(model_folder):
         (["--batch-size", "-1"], ValueError, "--batch-size must be at least 1, but got -1"),
         (["--beam", "0", "--batch-size", "0"], ValueError, "but got 0.\n--batch-size must be at least 1, but"),
         (["--max-tokens", "0"], ValueError, "--max-tokens must be at least 1, but got 0"),
-        (["--input", "/nowhere/a.txt"], FileNotFoundError, "--input must name a text file, but /nowhere/a.txt does"),
-        (["--input", "/"], IsADirectoryError, "--input must name a text file, but / is a folder"),
+        (["--input", "/nowhere/a.txt"], FileNotFoundError, "--input must name a file, but /nowhere/a.txt does"),
+        (["--input", "/"], IsADirectoryError, "--input must name a file, but / is a folder"),
         (["--output", "/"], IsADirectoryError, "--output must name a file, but / is a folder"),
         (["--restart"], ValueError, "--restart needs --input FILE and --output FILE, but --input is not given"),
         (["--output", "/nowhere/a.txt"], FileNotFoundError, "--output must be in an existing folder, but /nowhere"),

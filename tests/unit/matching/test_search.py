@@ -250,7 +250,7 @@ def test_a_missing_package_is_named_before_the_model_is_loaded(shop, corpus, mon
 def test_the_index_that_fits():
     assert choose_kind(1000, 100, 1024) == "Flat"
     assert choose_kind(200, 24576, 1) == "Flat"  # too few to learn from
-    assert choose_kind(1_000_000, 24576, 1024) == "IVF4000,PQ256"
+    assert choose_kind(1_000_000, 24576, 1024) == "IVF70,PQ256"  # learnt from 2,730 vectors
     assert choose_kind(1_000_000, 300, 1024) == "IVF4000,PQ150"
     assert choose_kind(300, 997, 1) == "IVF4,PQ1"
 
@@ -286,6 +286,16 @@ def test_an_exact_index_finds_what_cosine_finds(faiss, shop, corpus, make_cache,
     path.write_bytes(b"nonsense")
     assert search_words(shop, cached, corpus, *flags) == 2
     assert "but it is damaged; remove it, and it is made again" in capsys.readouterr().err
+
+
+def test_a_compressed_index_of_wide_vectors_has_fewer_lists(faiss, tmp_path):
+    vectors = torch.randn(17000, 256, generator=torch.Generator().manual_seed(3))
+    meta = CacheMeta("f", "5", False, len(vectors), 256, "float32", 9)
+    with CacheWriter(tmp_path / "c", meta) as writer:
+        writer.append(vectors, [str(i) for i in range(len(vectors))])
+        writer.finish()
+    index = load_or_build(VectorCache(tmp_path / "c"), 1, 500)  # a MiB: it learns from 256 vectors
+    assert (faiss.extract_index_ivf(index).nlist, index.ntotal) == (6, 17000)
 
 
 def test_a_compressed_index_finds_most_of_the_nearest(faiss, tmp_path):

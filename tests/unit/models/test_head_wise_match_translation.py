@@ -102,6 +102,11 @@ def test_layers_that_were_dropped_in_its_training_are_all_there(checkpoint):
     check_training(checkpoint, "all")
 
 
+def test_layers_that_its_training_left_out_are_none(checkpoint):
+    net = make_translation(checkpoint, encoder_layers_to_keep="1")
+    assert len(net.encoder.layers) == len(build(translation_checkpoint=str(checkpoint)).encoder.layers) == 1
+
+
 def check_training(checkpoint, levels):
     net = build(translation_checkpoint=str(checkpoint), match_levels=levels)
     words = {**make_input(make_words(*[5] * 20)), **make_input(make_words(*[4] * 20, seed=3), prefix="pair")}

@@ -343,6 +343,21 @@ def test_flags_of_a_bias_that_is_not_chosen_are_named(side, caplog):
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize(("radii", "alone"), [(False, "1"), (True, "0")])
+def test_heads_that_see_nothing_are_counted(radii, alone, caplog):
+    flags = {"encoder_attention_bias": "multi-scale,bidirectional-split", "encoder_attention_scale_radii": radii}
+    table = {"encoder_attention_scales": f"{alone},3,all", "encoder_attention_scale_heads": "[[2,0,0],[1,1,0]]"}
+    build(**flags, **table)
+    assert caplog.messages == [
+        f"3 heads see nothing: their scale {alone} shows a word itself alone, and a direction hides it; use "
+        f"--encoder-attention-diagonal kept, or --encoder-attention-scales without {alone}."
+    ]
+    caplog.clear()
+    build(**flags, **table, encoder_attention_diagonal="kept")
+    build(**flags, encoder_attention_scales="3,all")
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_flags_of_a_convolution_that_is_not_there_are_named(side, caplog):
     branches = "self_attention,cross_attention,ffn" if side == "decoder" else "self_attention,ffn"

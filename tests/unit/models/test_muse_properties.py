@@ -463,28 +463,15 @@ def test_pruned_model_can_be_stored_and_built_again():
     assert_close(loss_of(again.eval()), loss_of(pruned.eval()), atol=1e-6)
 
 
-def test_pruned_model_keeps_the_windows_of_its_layers():
-    limits = {
-        **both(layers=3, attention_heads=4),
-        "encoder_attention_bias": "multi-scale,distance",
-        "encoder_attention_scales": "1,N/2",
-        "encoder_attention_bias_layers": "1,2",
-        "decoder_attention_bias": "distance",
-        "decoder_attention_bias_layers": "1",
-        "decoder_distance_slopes": "learned",
-    }
-    full = build(**limits, kernel_sizes="3")
-    config = make_config(**limits, **both(layers_to_keep="0,2"))
-    pruned = build_from_config(config)
-    pruned.load_state_dict(full.state_dict(), model_cfg=config)
-    assert (config.encoder_attention_bias_layers, config.encoder_attention_scale_heads) == ("1", "[[2, 2]]")
-    assert config.decoder_attention_bias == "none"
+def test_a_model_that_was_trained_with_fewer_layers_is_read_again():
+    # From scratch nothing was pruned: the flags of the checkpoint still name the layers to keep.
+    config = make_config(**PRUNING, **both(layers_to_keep="0,2"))
+    trained = build_from_config(config).eval()
+    assert (config.encoder_layers, config.decoder_layers_to_keep) == (3, "0,2")
     again = build_from_config(config)
-    again.load_state_dict(pruned.state_dict(), model_cfg=config)
-    first, top = (layer.branches["self_attention"].bias for layer in again.encoder.layers)
-    assert first is None
-    assert repr(top) == repr(full.encoder.layers[2].branches["self_attention"].bias)
-    assert_close(loss_of(again.eval()), loss_of(pruned.eval()), atol=1e-6)
+    again.load_state_dict(trained.state_dict(), model_cfg=config)
+    assert (config.encoder_layers, config.decoder_layers_to_keep) == (2, None)
+    assert_close(loss_of(again.eval()), loss_of(trained), atol=0, rtol=0)
 
 
 # ---- number formats -----------------------------------------------------------------------------------------------

@@ -3,14 +3,13 @@
 import io
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.fairseq_commands import parse_training
 from support.helpers import REPOSITORY, assert_refused, load_program, parse_flags
-from support.recipes import WRITE_DOWN, mark_prepared, read_calls, run_main, run_written_down
+from support.recipes import WRITE_DOWN, mark_prepared, read_calls, run_main, run_pairs, run_written_down
 
 import muse_plugin  # noqa: F401  (registers the models)
 
@@ -20,12 +19,6 @@ QQP_HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 
 
 # pairs.py
-
-
-def run_pairs(form, content, *flags):
-    command = [sys.executable, str(RECIPE / "pairs.py"), form, *flags]
-    content = content if isinstance(content, bytes) else content.encode("utf-8")
-    return subprocess.run(command, input=content, capture_output=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +65,7 @@ def test_every_form_becomes_the_same(pairs, form, content, expected):
 
 def test_pairs_without_a_label_are_left_out_and_counted():
     rows = "neutral\t( A )\tA man.\tHe.\t1\n-\t( A )\tA.\tB.\t2\nentailment\t( A )\tC.\tD.\t3\n"
-    done = run_pairs("nli", NLI_HEADER + rows)
+    done = run_pairs("head_wise_match", "nli", NLI_HEADER + rows)
     assert done.returncode == 0
     assert done.stdout.decode() == "neutral\tA man.\tHe.\nentailment\tC.\tD.\n"
     assert done.stderr.decode() == "nli: 2 pairs, 1 without a label left out\n"
@@ -80,9 +73,11 @@ def test_pairs_without_a_label_are_left_out_and_counted():
 
 def test_some_pairs_can_be_chosen():
     content = "".join(f"a\tb{n}\t{n % 2}\n" for n in range(6))
-    done = run_pairs("wikiqa", content, "--skip", "2", "--limit", "3")
+    done = run_pairs("head_wise_match", "wikiqa", content, "--skip", "2", "--limit", "3")
     assert done.stdout.decode() == "wrong\ta\tb2\nright\ta\tb3\nwrong\ta\tb4\n"
-    assert run_pairs("wikiqa", content, "--skip", "4").stdout.decode() == "wrong\ta\tb4\nright\ta\tb5\n"
+    assert (
+        run_pairs("head_wise_match", "wikiqa", content, "--skip", "4").stdout.decode() == "wrong\ta\tb4\nright\ta\tb5\n"
+    )
 
 
 def test_articles_of_squad_are_for_training_or_for_validation(pairs):
@@ -116,7 +111,7 @@ def test_articles_of_squad_are_for_training_or_for_validation(pairs):
     ],
 )
 def test_what_is_no_pair_is_named(form, content, sentence):
-    done = run_pairs(form, content)
+    done = run_pairs("head_wise_match", form, content)
     assert done.returncode == 2
     assert sentence in done.stderr.decode()
 
@@ -501,6 +496,9 @@ def test_the_curve_of_depths_has_a_line_for_each_way_to_match(compare, tmp_path,
     figure = (tmp_path / "d.svg").read_text()
     for name in ("layers of the encoder", "test accuracy", "classic", "single-level", "multi-level"):
         assert f"<!-- {name}" in figure
+    classic_alone = [path for path in paths if "classic" in path.read_text()]
+    assert run(*classic_alone) == 0
+    assert "<!-- single-level" not in (tmp_path / "d.svg").read_text()
     without = write_result(tmp_path / "results", {"accuracy": 1.0})
     assert run(*paths, without) == 2
     assert "must be of runs with LAYERS and TABLE=2, but one of" in capsys.readouterr().err

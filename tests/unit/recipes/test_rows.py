@@ -308,6 +308,13 @@ def test_a_row_of_which_nothing_is_published_may_be_added(tmp_path):
     assert "Other data and sizes than the published ones" in done.stdout
 
 
+def test_a_row_that_is_none_is_named(tmp_path):
+    done = tabulate(f"muze={write_run(tmp_path / 'run', 36.0, 1)}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ablation_table: error: a row must be one of transformer, ")
+    assert done.stderr.endswith(", but got muze.\n")
+
+
 def test_a_run_without_results_is_named(tmp_path):
     done = tabulate(f"muse={tmp_path}")
     assert done.returncode == 2
