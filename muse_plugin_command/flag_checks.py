@@ -75,20 +75,6 @@ def check_packages(what: str, *packages: str, extra: str) -> None:
         )
 
 
-def check_streams(source: Optional[Path], target: Optional[Path]) -> None:
-    """Checks ``--input`` and ``--output`` before anything is loaded; None stands for the standard streams.
-
-    Raises:
-        FileNotFoundError: if the source, or the folder of the target, does not exist.
-        IsADirectoryError: if one of them is a folder.
-    """
-    if source is not None and not source.exists():
-        raise FileNotFoundError(f"--input must name a text file, but {source} does not exist.")
-    if source is not None and source.is_dir():
-        raise IsADirectoryError(f"--input must name a text file, but {source} is a folder; name a file in it.")
-    check_target(target, "--output")
-
-
 def check_target(path: Optional[Path], flag: str) -> None:
     """Checks that a file can be written; None for a flag that is not given.
 

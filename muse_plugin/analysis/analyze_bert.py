@@ -19,14 +19,14 @@ from muse_plugin.analysis import attention_map, head_tables
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.load import AttentionObserver, MapObserver, read_corpus
 from muse_plugin.analysis.report import REPORT_NAME, check_output, write_results
-from muse_plugin.files.lines import iterate_stream
+from muse_plugin.files.lines import check_file, iterate_stream
 from muse_plugin.inference import length_batches
 from muse_plugin.modules.bert_encoder import BertEncoder
 from muse_plugin.modules.padding_mask import mask_padding
 from muse_plugin.pretrained.bert_weights import load_bert_weights, read_bert_sizes
 from muse_plugin.results.run_record import describe_run
 from muse_plugin.text.word_pieces import VOCABULARY_NAME, WordPieces, choose_rules, read_vocabulary
-from muse_plugin_command.flag_checks import check_positive, check_streams
+from muse_plugin_command.flag_checks import check_positive
 
 _FIRST, _LAST = "[CLS]", "[SEP]"
 _FILLING = 0  # any valid id
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
         ImportError: if a package is missing.
     """
     check_positive(args, "sentences", "sentence", "max_tokens")
-    check_streams(args.input, None)
+    check_file(args.input, "--input")
     check_output(args.output)
     sizes = read_bert_sizes(args.bert_dir)
     rules, _ = choose_rules(args.bert_dir)

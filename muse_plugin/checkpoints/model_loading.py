@@ -73,7 +73,7 @@ def read_state(path: Path, overrides: Mapping[str, str]) -> dict[str, Any]:
         if path.is_dir():
             sys.stderr.write(f"using {_describe_choice(checkpoint, state)}\n")
         if "data" not in overrides:
-            _point_to_data(checkpoint, state["cfg"])
+            _point_to_data(checkpoint, task)
     return state
 
 
@@ -85,17 +85,13 @@ def _describe_choice(checkpoint: Path, state: Mapping[str, Any]) -> str:
     return f"{checkpoint.name}{average}, {others} in the folder {checkpoint.parent}"
 
 
-def _point_to_data(checkpoint: Path, cfg: Mapping[str, Any]) -> None:
-    """Puts the place where the data are into the settings of a checkpoint, and says on stderr if it is another one."""
-    task = cfg.get("task")
-    stored = task.get("data") if isinstance(task, MutableMapping) else None
-    if not isinstance(stored, str):
-        return
-    found = _find_data(checkpoint, stored)
-    if found == stored:
-        return
-    sys.stderr.write(f"using the data in {found}, which the checkpoint calls {stored}\n")
-    task["data"] = found
+def _point_to_data(checkpoint: Path, task: MutableMapping[str, Any]) -> None:
+    """Puts the place where the data are into the settings of a task, and says on stderr if it is another one."""
+    stored = task.get("data")
+    found = _find_data(checkpoint, stored) if isinstance(stored, str) else stored
+    if found != stored:
+        sys.stderr.write(f"using the data in {found}, which the checkpoint calls {stored}\n")
+        task["data"] = found
 
 
 def _find_data(checkpoint: Path, stored: str) -> str:

@@ -68,19 +68,14 @@ def check_model_fits(
     with outlines(file, _FREE_PARTS + _PARTS_PER_PARAMETER * len(parameters)):
         model = build()
         model.load_state_dict(dict(parameters))
-    stored = sum(
-        {tensor.untyped_storage().data_ptr(): _count_stored(tensor) for tensor in parameters.values()}.values()
-    )
+    storages = [(tensor.untyped_storage(), tensor.element_size()) for tensor in parameters.values()]
+    stored = sum({storage.data_ptr(): storage.nbytes() // size for storage, size in storages}.values())
     wanted = sum(tensor.numel() for tensor in _find_tensors(model))
     if wanted > 2 * stored + _FREE_NUMBERS:
         raise ValueError(
             f"{file} is refused: its settings ask for a model of {wanted:,} numbers, but it holds {stored:,}; "
             f"{_SOURCE}."
         )
-
-
-def _count_stored(tensor: Tensor) -> int:
-    return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _find_tensors(model: nn.Module) -> list[Tensor]:

@@ -78,9 +78,6 @@ class _NumberArray(np.ndarray):
         version, shape, number, is_fortran, data = state
         super().__setstate__((version, shape, number.dtype, is_fortran, data))
 
-    def __reduce__(self) -> Any:
-        return self.view(np.ndarray).__reduce__()
-
     def __reduce_ex__(self, protocol: typing.SupportsIndex) -> Any:
         return self.view(np.ndarray).__reduce_ex__(protocol)
 
@@ -204,9 +201,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     register()
     with path.open("rb") as file:  # raises what the system says, such as PermissionError
         start = file.read(2)
-    if start and start not in (b"PK", b"\x80\x02"):  # an archive, or before torch 1.6 a pickle of protocol 2
-        raise ValueError(_FOREIGN.format(path=path))
-    if start == b"PK" and _is_other_archive(path):
+    # An archive, or before torch 1.6 a pickle of protocol 2.
+    if start not in (b"", b"PK", b"\x80\x02") or (start == b"PK" and _is_other_archive(path)):
         raise ValueError(_FOREIGN.format(path=path))
     check_torch_file(path)
     try:

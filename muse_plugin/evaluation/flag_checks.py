@@ -89,25 +89,20 @@ def check_forms(args: argparse.Namespace) -> None:
     if args.raw_references is not None and not has_raw:
         raise ValueError("--raw-references needs raw hypotheses, but they are tokenised; add --target-lang.")
     if args.expect:
-        _check_expected_score(args)
+        metric = args.expect_metric or DEFAULT_METRIC
+        change = None
+        if not (has_words if metric in ON_WORDS else has_raw):
+            change = "add --target-lang"
+        elif metric == "compound_split_bleu" and not args.compound_split:
+            change = "add --compound-split"
+        elif metric == "ter" and args.no_ter:
+            change = "leave --no-ter out"
+        if change is not None:
+            raise ValueError(f"--expect needs the score {metric}, but it will not be computed; {change}.")
     if args.comet is not None:
         if not has_raw or (args.source_lang is None and not args.detokenized):
             raise ValueError("--comet needs raw text, but the text is tokenised; add --source-lang and --target-lang.")
         import_comet()
-
-
-def _check_expected_score(args: argparse.Namespace) -> None:
-    has_words, has_raw = has_forms(args)
-    metric = args.expect_metric or DEFAULT_METRIC
-    change = None
-    if not (has_words if metric in ON_WORDS else has_raw):
-        change = "add --target-lang"
-    elif metric == "compound_split_bleu" and not args.compound_split:
-        change = "add --compound-split"
-    elif metric == "ter" and args.no_ter:
-        change = "leave --no-ter out"
-    if change is not None:
-        raise ValueError(f"--expect needs the score {metric}, but it will not be computed; {change}.")
 
 
 def has_forms(args: argparse.Namespace) -> tuple[bool, bool]:

@@ -16,7 +16,8 @@ from fairseq.models.transformer import TransformerDecoderBase, TransformerEncode
 from torch import Tensor
 
 from muse_plugin import __version__
-from muse_plugin.exporting.model_card import Source, write_card
+from muse_plugin.exporting.model_card import write_card
+from muse_plugin.inference.translate import Translator
 from muse_plugin.models.muse_decoder import MuseDecoder
 from muse_plugin.models.muse_encoder import MuseEncoder
 from muse_plugin.models.onnx.plain_layers import name_as_fairseq
@@ -29,13 +30,13 @@ _WAY_OUT = "export with --format onnx, or distil the model into a student of --a
 
 
 def fill_folder(
-    folder: Path, source: Source, facts: Mapping[str, Any], int8: bool, evaluate: Optional[Sequence[Path]]
+    folder: Path, translator: Translator, facts: Mapping[str, Any], int8: bool, evaluate: Optional[Sequence[Path]]
 ) -> None:
     """Writes the model, the text pipeline and a card.
 
     Args:
         folder: an empty one.
-        source: the model.
+        translator: the model with its task and text pipeline.
         facts: for the card, see ``write_card``.
         int8: whether matrix products get 8-bit weights.
         evaluate: not used.
@@ -43,16 +44,16 @@ def fill_folder(
     Raises:
         NotImplementedError: if CTranslate2 cannot express the model.
     """
-    task = source.translator.task
+    task = translator.task
     sides = [(task.cfg.source_lang, task.source_dictionary), (task.cfg.target_lang, task.target_dictionary)]
     with tempfile.TemporaryDirectory() as place:
         made = Path(place) / "made"
-        convert_model(source.translator.models[0], sides, made, int8)
+        convert_model(translator.models[0], sides, made, int8)
         for path in made.iterdir():
             (folder / path.name).write_bytes(path.read_bytes())
-    source.translator.pipeline.save(folder)
+    translator.pipeline.save(folder)
     config = {"weights": "int8" if int8 else "float32", "written_by": f"muse_plugin {__version__} and CTranslate2"}
-    write_card(folder, source, facts, config, [])
+    write_card(folder, translator, facts, config, [])
 
 
 def convert_model(model: Any, sides: Sequence[tuple[str, Dictionary]], folder: Path, int8: bool) -> None:

@@ -2,10 +2,9 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from muse_plugin.checkpoints.model_loading import find_checkpoint
-from muse_plugin.exporting.model_card import Source, describe_training, find_scores
+from muse_plugin.exporting.model_card import describe_training, find_scores
 from muse_plugin.files.built_folder import build_folder
 from muse_plugin.files.lines import check_file
 from muse_plugin.inference.translate import Translator
@@ -42,23 +41,20 @@ def run(args: argparse.Namespace) -> int:
             "muse-plugin export takes text pipelines of byte-pair encoding, SentencePiece or whole words, but got word "
             "pieces; translate with muse-plugin translate."
         )
+    home = checkpoint.parent.resolve()
     facts = {
         "training": describe_training(translator.state),
         "scores": find_scores(checkpoint),
         "licence": args.licence,
-        "name": _name(checkpoint.parent.resolve()),
+        "name": home.parent.name if home.name in ("model", "checkpoints") else home.name,
+        "file": checkpoint.name,
     }
     with build_folder(args.output) as folder:
-        fill_folder(folder, Source(checkpoint, translator), facts, args.int8, args.evaluate)
+        fill_folder(folder, translator, facts, args.int8, args.evaluate)
     sys.stdout.write(f"written to {args.output}: {', '.join(sorted(path.name for path in args.output.iterdir()))}\n")
     if args.format == "onnx":
         sys.stdout.write(f"translate raw text:\n  python {args.output / 'run.py'} < in.txt > out.txt\n")
     return 0
-
-
-def _name(folder: Path) -> str:
-    """What to call a model in this folder."""
-    return folder.parent.name if folder.name in ("model", "checkpoints") else folder.name
 
 
 def _check(args: argparse.Namespace) -> None:

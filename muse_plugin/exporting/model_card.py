@@ -25,18 +25,6 @@ _SCORES = {"tokenized_bleu": "tokenised BLEU", "bleu": "sacreBLEU", "chrf": "chr
 _LARGEST_RESULT = 1 << 24  # bytes
 
 
-class Source(NamedTuple):
-    """What is exported.
-
-    Attributes:
-        checkpoint: the file.
-        translator: the model with its task and text pipeline.
-    """
-
-    checkpoint: Path
-    translator: Translator
-
-
 class Measured(NamedTuple):
     """BLEU of the folder's own program.
 
@@ -109,7 +97,7 @@ def _read_scores(path: Path) -> list[tuple[str, float, str]]:
 
 def write_card(
     folder: Path,
-    source: Source,
+    translator: Translator,
     facts: Mapping[str, Any],
     config: Mapping[str, Any],
     measured: Sequence[Measured],
@@ -118,31 +106,30 @@ def write_card(
 
     Args:
         folder: what is described; its files are listed, and ``CARD_NAME`` is written.
-        source: the model.
-        facts: ``name``, ``licence`` (or None), ``training`` and ``scores``, as found.
+        translator: the model with its task and text pipeline.
+        facts: ``name``, ``file``, ``licence`` (or None), ``training`` and ``scores``, as found.
         config: ``weights`` and ``written_by``; of ONNX also ``opset``.
         measured: what the folder itself scores.
     """
-    pipeline, model = source.translator.pipeline, source.translator.models[0]
-    settings = source.translator.state["cfg"]["model"]
+    pipeline, model = translator.pipeline, translator.models[0]
+    settings = translator.state["cfg"]["model"]
     architecture = _get(settings, "arch") or _get(settings, "_name") or type(model).__name__
     sizes = {
         "encoder": f"{len(model.encoder.layers)} layers, width {model.encoder.cfg.encoder.embed_dim}",
         "decoder": f"{len(model.decoder.layers)} layers, width {model.decoder.cfg.decoder.embed_dim}",
         "parameters": f"{sum(p.numel() for p in model.parameters()):,}",
         "dictionaries": " and ".join(
-            f"{len(words):,}"
-            for words in (source.translator.task.source_dictionary, source.translator.task.target_dictionary)
+            f"{len(words):,}" for words in (translator.task.source_dictionary, translator.task.target_dictionary)
         )
         + " words",
-        "longest source": f"{source.translator.max_source_tokens:,} tokens",
+        "longest source": f"{translator.max_source_tokens:,} tokens",
         "subwords": f"{pipeline.source.settings.subwords} and {pipeline.target.settings.subwords}",
     }
     title = _line(facts["name"])
     parts = [
         f"# {title}: {pipeline.source_lang} to {pipeline.target_lang}",
         f"A `{_line(architecture)}`, trained by fairseq, weights in {config['weights']}, written by "
-        f"{config['written_by']} from `{_line(source.checkpoint.name)}`.",
+        f"{config['written_by']} from `{_line(facts['file'])}`.",
         _describe_use(config),
         "## Sizes",
         _table(("what", "how much"), sizes.items()),

@@ -4,7 +4,6 @@
 is noticed.
 """
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -13,8 +12,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from muse_plugin import __version__
-from muse_plugin.exporting.model_card import CARD_NAME, Measured, Source, write_card
+from muse_plugin.exporting.model_card import CARD_NAME, Measured, write_card
 from muse_plugin.files.lines import read_lines
+from muse_plugin.inference.resumable_output import hash_file
+from muse_plugin.inference.translate import Translator
 from muse_plugin.models.onnx.graphs import make_graphs
 from muse_plugin.models.onnx.onnx_file import ENCODER_NAME, OPSET, STEP_NAME, round_to_int8, write_encoder, write_step
 from muse_plugin.runner import run as runner
@@ -24,13 +25,13 @@ CONFIG_NAME, PROGRAM_NAME = "config.json", "run.py"
 
 
 def fill_folder(
-    folder: Path, source: Source, facts: Mapping[str, Any], int8: bool, evaluate: Optional[Sequence[Path]]
+    folder: Path, translator: Translator, facts: Mapping[str, Any], int8: bool, evaluate: Optional[Sequence[Path]]
 ) -> None:
     """Writes the whole folder.
 
     Args:
         folder: an empty one.
-        source: the model.
+        translator: the model with its task and text pipeline.
         facts: for the card, see ``write_card``.
         int8: whether matrix products get 8-bit weights.
         evaluate: files of source and reference, to measure BLEU with; None for no measurement.
@@ -40,7 +41,7 @@ def fill_folder(
         ValueError: if the two files have other numbers of lines, or the dictionaries are not those of fairseq.
     """
     pair = None if evaluate is None else _read_pair(*evaluate)
-    model, task = source.translator.models[0], source.translator.task
+    model, task = translator.models[0], translator.task
     encoder, step = make_graphs(model)
     config: dict[str, Any] = {
         "format_version": runner.FORMAT_VERSION,
@@ -48,11 +49,11 @@ def fill_folder(
         "weights": "int8" if int8 else "float32",
         "opset": OPSET,
         "left_pad_source": task.cfg.get("left_pad_source", True) in (True, "True"),
-        "max_source_positions": int(source.translator.max_source_tokens),
+        "max_source_positions": int(translator.max_source_tokens),
         "max_target_positions": int(model.max_decoder_positions()),
         "histories": step.history_shapes,
     }
-    source.translator.pipeline.save(folder)
+    translator.pipeline.save(folder)
     for side in ("source", "target"):
         dictionary, name = getattr(task, f"{side}_dictionary"), f"dict.{getattr(task.cfg, f'{side}_lang')}.txt"
         _check_dictionary(dictionary.symbols, name)
@@ -67,7 +68,7 @@ def fill_folder(
         _round(folder)
         _write_config(folder, config)
         measured += [] if pair is None else [_measure(folder, pair, "int8")]
-    write_card(folder, source, facts, config, measured)
+    write_card(folder, translator, facts, config, measured)
 
 
 def _read_pair(source: Path, reference: Path) -> tuple[list[str], list[str]]:
@@ -100,16 +101,8 @@ def _round(folder: Path) -> None:
 
 def _write_config(folder: Path, config: Mapping[str, Any]) -> None:
     own = {CARD_NAME, CONFIG_NAME, PROGRAM_NAME, "__pycache__"}
-    files = {path.name: _hash(path) for path in sorted(folder.iterdir()) if path.name not in own}
+    files = {path.name: hash_file(path) for path in sorted(folder.iterdir()) if path.name not in own}
     (folder / CONFIG_NAME).write_text(json.dumps({**config, "files": files}, indent=2) + "\n", encoding="utf-8")
-
-
-def _hash(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _measure(folder: Path, pair: tuple[list[str], list[str]], weights: str) -> Measured:

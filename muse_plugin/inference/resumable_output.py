@@ -222,14 +222,19 @@ class State:
 
 
 def fingerprint_file(path: Path) -> str:
-    """Names the content of a file by ``sha256`` and the first 16 of its hexadecimal digits.
+    """Names the content of a file by ``sha256`` and the first 16 of its hexadecimal digits; see ``hash_file``."""
+    return f"sha256 {hash_file(path)[:16]}"
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits.
 
     Raises:
         FileNotFoundError: if there is no such file.
     """
     with _DigestingReader(path) as reader:
         reader.read_up_to(None)
-        return f"sha256 {reader.digest.hexdigest()[:16]}"
+        return reader.digest.hexdigest()
 
 
 class _DigestingReader(io.BufferedReader):

@@ -18,9 +18,9 @@ from typing import Any, BinaryIO, Generic, NamedTuple, Optional, TypeVar
 from tqdm import tqdm
 
 from muse_plugin.files.atomic_files import can_be_replaced
-from muse_plugin.files.lines import iterate_stream, open_input, open_output
+from muse_plugin.files.lines import check_file, iterate_stream, open_input, open_output
 from muse_plugin.inference.resumable_output import ENDINGS, PartialOutput
-from muse_plugin_command.flag_checks import check_apart, check_streams
+from muse_plugin_command.flag_checks import check_apart, check_target
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,9 @@ def check_stream_arguments(args: argparse.Namespace) -> None:
         IsADirectoryError: if one of them is a folder.
         ValueError: if both are one file, or ``--restart`` is given but nothing would have been kept.
     """
-    check_streams(args.input, args.output)
+    if args.input is not None:
+        check_file(args.input, "--input")
+    check_target(args.output, "--output")
     if args.output is not None:
         for ending in ("", *ENDINGS):
             check_apart(args.output.with_name(f"{args.output.name}{ending}"), args.input)

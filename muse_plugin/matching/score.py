@@ -19,7 +19,7 @@ from muse_plugin.matching.match_output import format_pair
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.search import Finder, read_cache, report_speed
 from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
-from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_target
 
 _PAIRS_TOGETHER = 1 << 16  # lines read at a time
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
         ValueError: if a flag, a file or a cache does not fit.
     """
     _check_flags(args)
-    check_streams(None, args.output)
+    check_target(args.output, "--output")
     model = PairModel.load(args.path, args.data, cpu=args.cpu)
     output = model.choose_output(args.label) if args.all else 0
     first, second = model.open_cache(args.first), model.open_cache(args.second)

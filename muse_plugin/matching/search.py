@@ -25,7 +25,7 @@ from muse_plugin.matching.match_output import format_matches
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.sentences import buffer_rows, iterate_sentences, read_words, survey_text
 from muse_plugin.matching.vector_cache import Blocks, VectorCache, plan_blocks
-from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_streams
+from muse_plugin_command.flag_checks import check_apart, check_positive, check_read_twice, check_target
 from muse_plugin_command.flags.match import DEFAULT_MEMORY
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ def run(args: argparse.Namespace) -> None:
     choose_candidates(args.top, args.first_stage, args.candidates)
     if args.first_stage == "faiss":
         import_faiss()
-    check_streams(None, args.output)
+    check_target(args.output, "--output")
     check_apart(args.output, args.queries, args.corpus)
     is_text = not args.queries.is_dir()
     if is_text:

@@ -1,12 +1,12 @@
 """Reads files of one sentence a line, with or without ids, for vectors of them."""
 
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from muse_plugin.files.lines import clean_line, iterate_stream
+from muse_plugin.inference.resumable_output import hash_file
 from muse_plugin.matching.pair_model import PairModel
 from muse_plugin.matching.vector_cache import LONGEST_ID
 
@@ -50,10 +50,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, in
         ValueError: if there is no sentence, a line is blank, an id is missing or there twice, or a sentence is too long
             and such are refused.
     """
-    digest = hashlib.sha256()
-    with source.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
+    digest = hash_file(source)
     count = 0
     tab = False
     refuse, split = model.predictor.long_texts == "refuse", model.predictor.tokenizer.split
@@ -77,7 +74,7 @@ def survey_text(model: PairModel, source: Path, with_ids: bool) -> tuple[str, in
             )
     if count == 0:
         raise ValueError(f"a text must have a sentence, but {source} is empty.")
-    return digest.hexdigest(), count
+    return digest, count
 
 
 def iterate_sentences(source: Path, with_ids: bool, warns: bool = False) -> Iterator[NamedSentence]:

@@ -37,11 +37,12 @@ def check_output(output: Path, arguments: Mapping[str, Any], overwrite: bool) ->
             f"--output must name a new or an empty folder, but {output} holds {', '.join(names[:3])} and no "
             f"{FILE_NAME} that says how they were made; name another folder or give --overwrite."
         ) from error
-    differences = _describe_differences(earlier.arguments, arguments)
-    if differences:
+    old = earlier.arguments  # a flag that an earlier version did not have was not given
+    if names := [name for name in {**old, **arguments} if old.get(name) != arguments.get(name)]:
+        differences = (f"--{name.replace('_', '-')} was {old.get(name)} and is {arguments.get(name)}" for name in names)
         raise FileExistsError(
             f"--output must name a new folder or one made with the same settings, but {output} was made with others "
-            f"({differences}); name another folder or give --overwrite."
+            f"({'; '.join(differences)}); name another folder or give --overwrite."
         )
 
 
@@ -68,9 +69,3 @@ def list_data(output: Path, is_data: Callable[[str], bool]) -> list[str]:
             f"{', '.join(foreign[:3])}; name another folder or move that elsewhere."
         )
     return names
-
-
-def _describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    # A flag that an earlier version did not have was not given.
-    names = [name for name in {**earlier, **now} if earlier.get(name) != now.get(name)]
-    return "; ".join(f"--{name.replace('_', '-')} was {earlier.get(name)} and is {now.get(name)}" for name in names)

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from muse_plugin.serve.bodies import RequestError
@@ -105,21 +105,14 @@ def is_address(name: str) -> bool:
     return True
 
 
-class _AsciiJSONResponse(JSONResponse):
-    """JSON that can say half a character, a lone surrogate in a request that is refused."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content).encode("ascii")
-
-
-def answer_error(error: RequestError, key: str = "error") -> JSONResponse:
+def answer_error(error: RequestError, key: str = "error") -> Response:
     """The answer to a request that is refused: its sentence under ``key``."""
-    return _AsciiJSONResponse(
-        {key: str(error)}, error.status, {n.replace("_", "-"): v for n, v in error.headers.items()}
-    )
+    content = json.dumps({key: str(error)})  # ASCII: it can say half a character of a request that is refused
+    headers = {name.replace("_", "-"): value for name, value in error.headers.items()}
+    return Response(content, error.status, headers, "application/json")
 
 
-def answer_any_error(request: Any, error: Exception) -> JSONResponse:
+def answer_any_error(request: Any, error: Exception) -> Response:
     """The answer to a request that is refused, in the form that clients of its route expect."""
     assert isinstance(error, RequestError)
     return answer_error(error, "message" if request.url.path.startswith("/v2/") else "error")

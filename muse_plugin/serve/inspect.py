@@ -119,7 +119,9 @@ class Inspector:
         layers = []
         for number, site in enumerate(self._sites):
             weights = observer.maps[number].double().mean(dim=0).round(decimals=_DECIMALS)
-            layers.append({"layer": site.layer, "weights": [_make_numbers(row) for row in weights.tolist()]})
+            layers.append(
+                {"layer": site.layer, "weights": [[_make_number(w) for w in row] for row in weights.tolist()]}
+            )
         return layers
 
 
@@ -130,10 +132,6 @@ def _group_gates(rows: Sequence[GateRow]) -> list[dict[str, Any]]:
         weight = {"kernel_size": row.kernel_size_tokens, "weight": _make_number(round(row.weight, _DECIMALS))}
         layers.setdefault(row.layer, []).append(weight)
     return [{"layer": layer, "weights": weights} for layer, weights in layers.items()]
-
-
-def _make_numbers(values: Sequence[float]) -> list[Optional[float]]:
-    return [_make_number(value) for value in values]
 
 
 def _make_number(value: float) -> Optional[float]:

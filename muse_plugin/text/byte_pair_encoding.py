@@ -32,7 +32,7 @@ class BytePairEncoding:
     def __init__(self, codes: str, where: str = "the given BPE codes") -> None:
         from subword_nmt.apply_bpe import BPE
 
-        count_merges(codes, where)
+        check_codes(codes, where)
         self._bpe = BPE(io.StringIO(codes), separator=BPE_MARKER)
 
     def split(self, words: Iterable[str]) -> list[str]:
@@ -68,15 +68,12 @@ class BytePairEncoding:
         return len(stem) < 2 or (stem in merges and stem != piece) or piece + _WORD_END in merges
 
 
-def count_merges(codes: str, where: str) -> int:
+def check_codes(codes: str, where: str) -> None:
     """Checks the content of a codes file, since subword-nmt itself ends the process at the first bad line.
 
     Args:
         codes: the content.
         where: what to call it in messages.
-
-    Returns:
-        The number of merges.
 
     Raises:
         ValueError: if a line is not as it must be, with its number.
@@ -95,7 +92,6 @@ def count_merges(codes: str, where: str) -> int:
             raise ValueError(
                 f"{where} must hold two symbols on each line, but line {number} is {line[:40]!r}; copy the file again."
             )
-    return len(merges)
 
 
 def learn_codes(lines: Iterable[list[str]], num_merges: int) -> bytes:

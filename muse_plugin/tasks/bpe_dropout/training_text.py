@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from muse_plugin.tasks.bpe_dropout.word_segmentation import PieceMerger, SentencePieceModel
-from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, count_merges
+from muse_plugin.text.byte_pair_encoding import BPE_MARKER, CODES_NAME, BytePairEncoding, check_codes
 from muse_plugin.text.sentence_pieces import MODEL_NAME, SPACE_MARK, SentencePieces
 from muse_plugin.text.subword_file import read_subword_file
 
@@ -103,17 +103,12 @@ def read_text(path: Path, num_shares: int) -> TrainingText:
         )
     bounds = [lines * share // num_shares for share in range(num_shares + 1)]
     shares = [Share(starts[low], low, high - low) for low, high in pairwise(bounds) if high > low]
-    sample = _read_lines(path, [starts[lines * i // SAMPLE_LINES] for i in range(SAMPLE_LINES)])
-    return TrainingText(path, lines, status.st_size, status.st_mtime_ns, tuple(shares), sample)
-
-
-def _read_lines(path: Path, starts: list[int]) -> tuple[str, ...]:
+    sample = []
     with open(path, "rb") as file:
-        lines = []
-        for start in sorted(set(starts)):
+        for start in sorted({starts[lines * i // SAMPLE_LINES] for i in range(SAMPLE_LINES)}):
             file.seek(start)
-            lines.append(file.readline().decode("utf-8"))
-    return tuple(lines)
+            sample.append(file.readline().decode("utf-8"))
+    return TrainingText(path, lines, status.st_size, status.st_mtime_ns, tuple(shares), tuple(sample))
 
 
 def check_parallel(source: TrainingText, target: TrainingText) -> None:
@@ -149,7 +144,7 @@ def read_codes(path: Path) -> str:
         SentencePieces(model, str(path))
         return base64.b64encode(model).decode("ascii")
     text = read_subword_file(path).decode("utf-8", errors="replace")
-    count_merges(text, f"the BPE codes {path}")
+    check_codes(text, f"the BPE codes {path}")
     return text
 
 

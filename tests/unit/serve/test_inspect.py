@@ -216,6 +216,7 @@ def test_inspect_raises_error_when_text_has_too_many_characters_before_it_is_tok
 
 
 def test_numbers_that_json_lacks_become_none(inspectors):
-    assert inspect._make_numbers([0.5, math.nan, math.inf, -math.inf, 0.0]) == [0.5, None, None, None, 0.0]
+    numbers = [0.5, math.nan, math.inf, -math.inf, 0.0]
+    assert [inspect._make_number(number) for number in numbers] == [0.5, None, None, None, 0.0]
     answer = inspectors["muse"].inspect(ENGLISH[0] + "\ud800")
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
