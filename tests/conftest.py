@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import signal
-from pathlib import Path
 
 import numpy
 import pytest
@@ -118,12 +117,4 @@ def exported(checkpoint_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "folder"
     words = ["export", "--path", str(checkpoint_folder), "--output", str(folder), "--licence", "CC0"]
     assert cli.main(words) == 0
-    return folder
-
-
-@pytest.fixture(scope="session")
-def reference_folder():
-    """Numbers that were computed with the MUSE authors' own program."""
-    folder = Path(__file__).parent / "fixtures" / "muse_reference"
-    assert folder.is_dir()
     return folder

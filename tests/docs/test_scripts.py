@@ -407,7 +407,7 @@ def test_scripts_named_in_the_documentation_exist():
 def list_all_flags():
     """Of every command of fairseq and of this package, with the plugin's tasks, criterions and models."""
     command = """
-        adam inverse_sqrt polynomial_decay label_smoothed_cross_entropy_with_simcut translation_with_bpe_dropout
+        adam inverse_sqrt polynomial_decay cosine label_smoothed_cross_entropy_with_simcut translation_with_bpe_dropout
         muse_sentence_classification muse_sequence_tagging muse_mirrored_summation sentence_transformer
         distance_attention_network head_wise_match head_wise_match_translation muse_base muse_text_pipeline
         multilingual_denoising label_smoothed_cross_entropy_with_rdrop

@@ -315,14 +315,6 @@ def test_published_iwslt14_text_is_tokenised_as_published(lang):
 # ---- what can be wrong -----------------------------------------------------------------------------------------------
 
 
-def test_counts_are_asserted_outside_of_a_trial(tmp_path, raw_dir):
-    make_iwslt15(raw_dir)
-    done = run_trial("iwslt15_en_vi", "prepare", raw_dir, tmp_path / "work", TRIAL="0")
-    assert done.returncode == 2
-    assert "train.en has 31" not in done.stdout
-    assert "bytes instead of 13603614; delete it to have it downloaded again" in done.stderr
-
-
 def test_a_step_that_fails_is_done_again_and_what_is_finished_is_not(tmp_path, raw_dir):
     make_iwslt15(raw_dir)
     work_dir = tmp_path / "work"

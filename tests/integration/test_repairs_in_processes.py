@@ -5,21 +5,18 @@ A transformer of fairseq's own, a few numbers wide, is trained for three updates
 
 import itertools
 import os
-import random
 import re
 import subprocess
 import sys
 from argparse import Namespace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from support.fairseq_commands import make_data
+from support.helpers import PACKAGE, REPOSITORY
 from support.pickled_call import Call
 from support.warm_python import find_python
-
-ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = ROOT / "muse_plugin"
 
 TEST_SENTENCES = 13  # no multiple of 8
 VALID_SENTENCES = 5  # fewer than 8: all of them are lost without the repair
@@ -38,7 +35,7 @@ def run(*command, expect_success=True, python=None, **named):
 
     It has imported fairseq already, unless ``python`` is another one.
     """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
     for name in ("LOGLEVEL", "PYTHONWARNINGS"):
         environment.pop(name, None)
     done = subprocess.run(
@@ -56,39 +53,23 @@ def run(*command, expect_success=True, python=None, **named):
 
 
 def fairseq(name, *arguments, **named):
-    return run("-m", f"fairseq_cli.{name}", *arguments, "--user-dir", PLUGIN, **named)
+    return run("-m", f"fairseq_cli.{name}", *arguments, "--user-dir", PACKAGE, **named)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with data and a checkpoint, and what training printed."""
     folder = tmp_path_factory.mktemp("trained")
-    random.seed(0)
-    for split, count in (("train", 40), ("valid", VALID_SENTENCES), ("test", TEST_SENTENCES)):
-        with open(folder / f"{split}.de", "w") as de, open(folder / f"{split}.en", "w") as en:
-            for _ in range(count):
-                words = [f"w{random.randrange(9)}" for _ in range(random.randint(1, 6))]
-                print(*words, file=de)
-                print(*reversed(words), file=en)
-
-    from fairseq import options
-    from fairseq_cli import preprocess
-
-    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid", "test")]
-    preprocess.main(
-        options.get_preprocessing_parser().parse_args(
-            ["-s=de", "-t=en", *prefixes, f"--destdir={folder / 'data'}", "--workers=1", "--joined-dictionary"]
-        )
-    )
+    make_data(folder, {"train": 40, "valid": VALID_SENTENCES, "test": TEST_SENTENCES})
     # A real start: what importing fairseq says is in the output.
     output = train(folder, "--bf16", "--max-update", 3, python=sys.executable)
-    return SimpleNamespace(folder=folder, data=folder / "data", path=folder / "checkpoint_last.pt", output=output)
+    return SimpleNamespace(folder=folder, data=folder / "bin", path=folder / "checkpoint_last.pt", output=output)
 
 
 def train(folder, *flags, **named):
     adam = ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--lr", "0.001", "--max-tokens", 100]
     flags = [*TINY, *adam, "--save-dir", folder, "--no-progress-bar", *flags]
-    return fairseq("train", folder / "data", "--cpu", *flags, **named)
+    return fairseq("train", folder / "bin", "--cpu", *flags, **named)
 
 
 def lines_of(output, letter):
@@ -113,7 +94,7 @@ def test_bf16_trains_on_a_cpu_and_validates_on_every_sentence(trained):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
 def test_fp16_trains_on_a_cpu_and_goes_on_after_a_stop(trained, tmp_path):
-    (tmp_path / "data").symlink_to(trained.data)
+    (tmp_path / "bin").symlink_to(trained.data)
     for updates in (2, 4):
         output = train(tmp_path, "--fp16", "--fp16-init-scale", 4, "--max-update", updates)
         assert f"num_updates {updates}" in output
@@ -155,7 +136,7 @@ def test_interactive_translates_every_line_although_some_are_bad(trained, start)
         (trained.folder / "input.txt").write_bytes(content)
         arguments += ["--input", trained.folder / "input.txt"]
         named = {}
-    output = run(*start, *arguments, "--user-dir", PLUGIN, **named)
+    output = run(*start, *arguments, "--user-dir", PACKAGE, **named)
     assert list(lines_of(output, "H")) == [0, 1, 2, 3, 4]
     sources = lines_of(output, "S")
     assert sources[1].split() == ["w1"] * (MAX_POSITIONS - 1)
@@ -166,7 +147,7 @@ def test_interactive_translates_every_line_although_some_are_bad(trained, start)
 
 
 def test_resuming_reads_the_checkpoint_and_length_buckets_work(trained, tmp_path):
-    for name in ("data", "checkpoint_last.pt"):
+    for name in ("bin", "checkpoint_last.pt"):
         (tmp_path / name).symlink_to(trained.folder / name)
     checkpoints = ["--restore-file", trained.path, "--no-epoch-checkpoints", "--no-last-checkpoints"]
     output = train(tmp_path, "--bf16", *checkpoints, "--max-update", 5, "--num-batch-buckets", 2)
@@ -175,7 +156,7 @@ def test_resuming_reads_the_checkpoint_and_length_buckets_work(trained, tmp_path
 
 
 def test_validate_and_from_pretrained_read_the_checkpoint(trained):
-    flags = ["--task", "translation", "--path", trained.path, "--cpu", "--batch-size", 4, "--user-dir", PLUGIN]
+    flags = ["--task", "translation", "--path", trained.path, "--cpu", "--batch-size", 4, "--user-dir", PACKAGE]
     arguments = [*map(str, [trained.data, *flags, "--model-overrides", "{'dropout': 0.2}"])]
     model = (str(trained.folder), "checkpoint_last.pt", str(trained.data))
     output = run(
@@ -183,7 +164,7 @@ def test_validate_and_from_pretrained_read_the_checkpoint(trained):
         f"""
 import sys
 from fairseq.models.transformer import TransformerModel
-model = TransformerModel.from_pretrained(*{model}, user_dir={str(PLUGIN)!r})
+model = TransformerModel.from_pretrained(*{model}, user_dir={str(PACKAGE)!r})
 print("translated", repr(model.translate("w1 w2", beam=2)))
 
 from fairseq_cli import validate

@@ -207,7 +207,8 @@ def misplace_zip():
 )
 def test_a_damaged_archive_gives_one_sentence(tmp_path, corpus, content):
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(ValueError, match=r"a must (be a whole \.tgz or \.zip archive|contain corpus\.en), but "):
+    fault = r"be a whole \.tgz or \.zip archive" if any(content) or not content else r"contain corpus\.en"
+    with pytest.raises(ValueError, match=f"a must {fault}, but "):
         corpus.extract(tmp_path / "a", tmp_path / "to", ["corpus.en"])
     assert list((tmp_path / "to").iterdir()) == []
 

@@ -16,6 +16,7 @@ import struct
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -62,6 +63,12 @@ HARMFUL = {
     "state of an allowed class": lambda marker: Call(argparse.Namespace, state={"x": os_system(marker)}),
     "key of a dict": lambda marker: {os_system(marker): 1},
     "default_factory": lambda marker: Call(__import__("collections").defaultdict, os.system),
+    "pathlib": lambda marker: Call(Path.touch, marker),
+    "getattr alone": lambda marker: Call(getattr, argparse.Namespace(), "__class__"),
+    "object array": lambda marker: np.array([os_system(marker)], dtype=object),
+    "inside allowed classes": lambda marker: argparse.Namespace(
+        meters=OmegaConf.create({"x": argparse.Namespace(y=os_system(marker))}, flags={"allow_objects": True})
+    ),
 }
 
 
@@ -82,8 +89,11 @@ def test_no_call_in_a_checkpoint_is_made(tmp_path, kind, is_archive):
     marker = tmp_path / "ran"
     state = {"model": {"w": torch.zeros(2)}, "extra_state": HARMFUL[kind](marker)}
     torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=is_archive)
-    refuse(tmp_path / "a.pt")
+    refuse(tmp_path / "a.pt", "is refused: .*nothing was run")
     assert not marker.exists()
+    if kind == "os.system":  # the file is a real one: without the guard it does create the marker
+        torch.load(tmp_path / "a.pt", weights_only=False)
+        assert marker.exists()
 
 
 def pack(path, change=lambda name, part: part):

@@ -52,11 +52,6 @@ def test_figure_has_a_line_for_each_system_and_all_counts(tmp_path, drawn):
     assert upper.get_ylabel() == "tokenised BLEU"
 
 
-def test_one_file_has_no_error_bars(tmp_path):
-    one = draw(tmp_path / "one.svg", ["MUSE"], [[35.8], [33.4], [32.1], [None]])
-    assert b"mean" not in one
-
-
 def test_unknown_ending_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"--plot must end in \.png, \.pdf, \.svg, but got .*a\.jpg"):
         draw_length_plot(tmp_path / "a.jpg", describe(scores=SCORES), ["MUSE"])

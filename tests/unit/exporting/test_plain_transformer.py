@@ -1,12 +1,9 @@
 """fairseq's Transformer and ours are one model under two names, and CTranslate2 takes both."""
 
-from argparse import Namespace
-
 import pytest
 import torch
-from fairseq.models import build_model
 from support.helpers import assert_close
-from support.muse_models import ATOL, PAD, SMALL, VARIANTS, build, logits_of, make_pair, make_task
+from support.muse_models import ATOL, PAD, VARIANTS, build, logits_of, make_pair
 from support.translation_models import GERMAN, save_translation_model
 from torch import nn
 
@@ -19,9 +16,7 @@ from muse_plugin_command import cli
 @pytest.mark.parametrize("flags", [{}, {"encoder_normalize_before": True, "decoder_normalize_before": True}], ids=str)
 def test_parameters_under_the_names_of_fairseq_give_the_same_scores(flags):
     ours = build("plain_transformer", **flags).eval()
-    theirs = build_model(
-        Namespace(_name="transformer", arch="transformer", dropout=0.0, **SMALL, **flags), make_task()
-    ).eval()
+    theirs = build("transformer", **flags).eval()
     theirs.load_state_dict(name_parameters(ours))
     _, _, source, previous = make_pair()
     with torch.no_grad():

@@ -61,31 +61,10 @@ def test_learn_gives_the_same_codes_whatever_the_order_of_the_lines(pipeline):
     assert again.source.content == pipeline.source.content
 
 
-@settings(max_examples=300, deadline=None)
-@given(line=odd_text)
-def test_every_text_gives_one_line_of_separable_pieces(pipeline, line):
-    for encode in (pipeline.encode_source, pipeline.encode_target):
-        encoded = encode(line)
-        assert len(encoded.splitlines()) <= 1
-        # fairseq separates at any white space: it must find the same pieces, none of them empty or a special symbol
-        assert re.split(r"\s+", encoded) == (encoded.split(" ") if encoded else [""])
-        assert not {"<s>", "</s>", "<pad>", "<unk>"} & set(encoded.split(" "))
-        assert len(pipeline.decode(encoded).splitlines()) <= 1
-        words = encoded.replace("@@ ", "").split(" ")
-        assert not any("@@" in word for word in words), "a marker is left after the pieces were joined"
-
-
 @settings(max_examples=100, deadline=None)
 @given(tokens=odd_text)
 def test_decode_gives_one_line_for_any_tokens(pipeline, tokens):
     assert len(pipeline.decode(tokens).splitlines()) <= 1
-
-
-@settings(max_examples=200, deadline=None)
-@given(words=plain_words)
-def test_plain_text_survives_the_round_trip(pipeline, words):
-    sentence = " ".join(words).capitalize() + "."
-    assert pipeline.decode(pipeline.encode_target(sentence)) == sentence
 
 
 @pytest.mark.parametrize(
@@ -125,15 +104,6 @@ def test_save_and_load_give_the_same_pipeline_also_after_the_folder_was_moved(pi
         assert (side.settings, side.content) == (made.settings, made.content)
     assert loaded.encode_source("Der Bahnhof ist weit.") == pipeline.encode_source("Der Bahnhof ist weit.")
     assert sorted(path.name for path in (tmp_path / "there").iterdir()) == [CODES_NAME, FILE_NAME]
-
-
-def test_load_raises_error_when_a_file_is_missing(pipeline, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"text_pipeline\.json does not exist; copy text_pipeline\.json and"):
-        TextPipeline.load(tmp_path)
-    pipeline.save(tmp_path)
-    (tmp_path / CODES_NAME).unlink()
-    with pytest.raises(FileNotFoundError, match=r"bpe\.codes, which .*text_pipeline\.json names, do not exist"):
-        TextPipeline.load(tmp_path)
 
 
 def test_load_raises_error_when_the_codes_are_cut_short(pipeline, tmp_path):
@@ -198,17 +168,6 @@ def test_load_raises_error_when_a_setting_is_wrong(pipeline, tmp_path, change, m
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"{", "must be a JSON file"), (b"\xff", "must be a JSON file"), (b"[]", "a JSON object, but got a list")],
-)
-def test_load_raises_error_when_the_settings_are_no_json_object(pipeline, tmp_path, content, message):
-    pipeline.save(tmp_path)
-    (tmp_path / FILE_NAME).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        TextPipeline.load(tmp_path)
-
-
-@pytest.mark.parametrize(
     ("codes", "message"),
     [
         ("", "must start with the line '#version: 0.2', but got ''"),
@@ -256,9 +215,13 @@ def test_every_text_gives_one_line_of_separable_tokens_with_any_subwords(moses_p
     for made in (moses_pipeline, pieces):
         for encode in (made.encode_source, made.encode_target):
             encoded = encode(line)
+            # fairseq separates at any white space: it must find the same pieces, none of them empty or a special symbol
             assert re.split(r"\s+", encoded) == (encoded.split(" ") if encoded else [""])
             assert not {"<s>", "</s>", "<pad>", "<unk>", "<mask>"} & set(encoded.split(" "))
             assert len(made.decode(encoded).splitlines()) <= 1
+            if made.source.settings.subwords == "subword-nmt":
+                words = encoded.replace("@@ ", "").split(" ")
+                assert not any("@@" in word for word in words), "a marker is left after the pieces were joined"
 
 
 @settings(max_examples=100, deadline=None)

@@ -29,19 +29,28 @@ def scales_of(net, side="encoder"):
 
 
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("side", "text", "fault"),
     [
-        ("1,4", ": a window has a middle, so its scale must be odd, but got 4; use 3 or 5."),
-        ("0,3", ": a scale must be at least 1 token wide, but got 0."),
-        ("-3,3", ": a scale must be at least 1 token wide, but got -3."),
-        (f"{10**20 + 1}", f": a scale must be at most {UNLIMITED}, but got {10**20 + 1}; use all for no limit."),
-        (f"N/{10**20}", f": a scale must be at most {UNLIMITED}, but got N/{10**20}; use all for no limit."),
-        ("1,N/0", ": a scale N/r needs an integer r of at least 1, but got N/0."),
-        ("1,N/-4", ": a scale N/r needs an integer r of at least 1, but got N/-4."),
+        ("encoder", "1,4", ": a window has a middle, so its scale must be odd, but got 4; use 3 or 5."),
+        ("encoder", "0,3", ": a scale must be at least 1 token wide, but got 0."),
+        ("encoder", "-3,3", ": a scale must be at least 1 token wide, but got -3."),
+        (
+            "encoder",
+            f"{10**20 + 1}",
+            f": a scale must be at most {UNLIMITED}, but got {10**20 + 1}; use all for no limit.",
+        ),
+        ("encoder", f"N/{10**20}", f": a scale must be at most {UNLIMITED}, but got N/{10**20}; use all for no limit."),
+        ("encoder", "1,N/0", ": a scale N/r needs an integer r of at least 1, but got N/0."),
+        ("encoder", "1,N/-4", ": a scale N/r needs an integer r of at least 1, but got N/-4."),
+        ("decoder", "1,0", ": a scale must be at least 1 token wide, but got 0."),
+        ("decoder", "-2,3", ": a scale must be at least 1 token wide, but got -2."),
+        ("encoder", "-1,2 as radii", ": a scale must be at least 0 token wide, but got -1."),
     ],
 )
-def test_scales_that_cannot_be_are_refused(text, fault):
-    assert faults_of(**{**MULTI, "encoder_attention_scales": text}) == [f"--encoder-attention-scales{fault}"]
+def test_scales_that_cannot_be_are_refused(side, text, fault):
+    flags = {f"{side}_attention_bias": "multi-scale", f"{side}_attention_scales": text.removesuffix(" as radii")}
+    flags["encoder_attention_scale_radii"] = text.endswith("radii")
+    assert faults_of(**flags) == [f"--{side}-attention-scales{fault}"]
 
 
 @pytest.mark.parametrize(
@@ -54,17 +63,21 @@ def test_scales_that_cannot_be_read_are_refused(text, entry):
     ]
 
 
-@pytest.mark.parametrize("text", ["3,1", "3,3", "N/2,N/4", "all,3", "N/4,N/4", "all,all"])
-def test_scales_must_grow(text):
-    assert faults_of(**{**MULTI, "encoder_attention_scales": text}) == [
-        f"--encoder-attention-scales must list different scales from the smallest to the largest, but got {text!r}."
+@pytest.mark.parametrize(
+    ("side", "text"),
+    [*(("encoder", text) for text in ("3,1", "3,3", "N/2,N/4", "all,3", "N/4,N/4", "all,all")), ("decoder", "4,2")],
+)
+def test_scales_must_grow(side, text):
+    assert faults_of(**{f"{side}_attention_bias": "multi-scale", f"{side}_attention_scales": text}) == [
+        f"--{side}-attention-scales must list different scales from the smallest to the largest, but got {text!r}."
     ]
 
 
 def test_the_decoder_does_not_know_how_long_its_sentence_will_be():
-    (sentence,) = faults_of(decoder_attention_bias="multi-scale", decoder_attention_scales="1,N/4")
-    assert sentence.startswith("--decoder-attention-scales: a decoder's scales cannot depend on the length")
-    assert sentence.endswith("but got N/4; use integers or all.")
+    assert faults_of(decoder_attention_bias="multi-scale", decoder_attention_scales="1,N/4") == [
+        "--decoder-attention-scales: a decoder's scales cannot depend on the length of the sentence, which it does not "
+        "know yet, but got N/4; use integers or all."
+    ]
 
 
 @pytest.mark.parametrize("alpha", [float("nan"), float("inf")])
@@ -98,18 +111,11 @@ def test_a_split_needs_an_even_number_of_heads():
 
 
 @pytest.mark.parametrize("text", ["2", "0,0", "a", "-1", "0,", "0.5", "0,,1", " "])
-def test_layers_must_exist(text):
-    (sentence,) = faults_of(**MULTI, encoder_attention_bias_layers=text)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_layers_must_exist(side, text):
+    (sentence,) = faults_of(**{f"{side}_attention_bias": "distance", f"{side}_attention_bias_layers": text})
     assert sentence == (
-        f"--encoder-attention-bias-layers must list different layers from 0 to 1, e.g. 0,1, but got {text!r}."
-    )
-
-
-def test_tables_of_heads_must_fit():
-    (sentence,) = faults_of(**MULTI, encoder_attention_scale_heads="[[1,1]]")
-    assert sentence == (
-        "--encoder-attention-scale-heads must hold one list per layer with windows, here 2, of one number per scale, "
-        "here 2, e.g. '[[3,1],[2,2]]', but got '[[1,1]]'."
+        f"--{side}-attention-bias-layers must list different layers from 0 to 1, e.g. 0,1, but got {text!r}."
     )
 
 
@@ -130,9 +136,10 @@ def test_a_bias_needs_self_attention(side, rest):
 
 
 @pytest.mark.parametrize("text", ["self_attention//ffn", "/ffn", "ffn/", "self_attention,ffn/ffn", "a/ffn", "/", "a"])
-def test_stages_must_hold_different_known_branches(text):
-    (sentence,) = faults_of(encoder_branches=text)
-    assert sentence.startswith("--encoder-branches must list branches out of self_attention, ")
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_stages_must_hold_different_known_branches(side, text):
+    (sentence,) = faults_of(**{f"{side}_branches": text})
+    assert sentence.startswith(f"--{side}-branches must list branches out of self_attention, conv, long_short_range, ")
     assert f"each at most once, but got {text!r}" in sentence
 
 
@@ -200,24 +207,6 @@ def test_alpha_of_zero_and_open_windows_are_plain_attention():
 # ---- on both sides ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("text", "received"), [("1,0", "0"), ("-2,3", "-2")])
-def test_windows_of_the_decoder_hold_at_least_a_word(text, received):
-    (sentence,) = faults_of(decoder_attention_bias="multi-scale", decoder_attention_scales=text)
-    assert sentence == f"--decoder-attention-scales: a scale must be at least 1 token wide, but got {received}."
-
-
-def test_scales_of_the_decoder_must_grow_too():
-    (sentence,) = faults_of(decoder_attention_bias="multi-scale", decoder_attention_scales="4,2")
-    assert sentence == (
-        "--decoder-attention-scales must list different scales from the smallest to the largest, but got '4,2'."
-    )
-
-
-def test_radii_must_not_be_negative():
-    (sentence,) = faults_of(**{**MULTI, "encoder_attention_scales": "-1,2"}, encoder_attention_scale_radii=True)
-    assert sentence == "--encoder-attention-scales: a scale must be at least 0 token wide, but got -1."
-
-
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
 def test_more_scales_than_heads_are_refused_on_both_sides(side):
     (sentence,) = faults_of(**{f"{side}_attention_bias": "multi-scale", f"{side}_attention_scales": "1,3,5"})
@@ -251,11 +240,6 @@ def test_one_direction_is_all_that_is_possible(text):
     )
 
 
-def test_layers_of_the_decoder_must_exist():
-    (sentence,) = faults_of(decoder_attention_bias="distance", decoder_attention_bias_layers="2")
-    assert sentence == "--decoder-attention-bias-layers must list different layers from 0 to 1, e.g. 0,1, but got '2'."
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -263,6 +247,7 @@ def test_layers_of_the_decoder_must_exist():
         "[]",
         "x",
         "[1,1]",
+        "[[1,1]]",
         "[[1,1],[2]]",
         "[[1,1],[0.5,1.5]]",
         "[[1,1],[-1,3]]",
@@ -329,13 +314,6 @@ def test_faults_of_both_sides_are_reported_together():
     assert len(sentences) == 4
     for beginning in ("--encoder-attention-bias", "--encoder-kernel-sizes", "--decoder-attention-scales", "--input-"):
         assert sum(sentence.startswith(beginning) for sentence in sentences) == 1, beginning
-
-
-@pytest.mark.parametrize("text", ["self_attention/cross_attention//ffn", "/"])
-def test_stages_of_the_decoder_are_checked_too(text):
-    (sentence,) = faults_of(decoder_branches=text)
-    assert sentence.startswith("--decoder-branches must list branches out of self_attention, conv, long_short_range, ")
-    assert f"each at most once, but got {text!r}" in sentence
 
 
 def test_flags_of_a_bias_do_not_matter_without_it():

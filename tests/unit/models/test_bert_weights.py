@@ -1,12 +1,12 @@
 """A BERT read from a folder of Hugging Face's transformers: same states, same heads; and what is wrong with folders."""
 
-import json
 import re
 
 import pytest
 import torch
 from support.bert_folders import HEADS, LAYERS, PIECES, WIDTH, make_bert
-from support.helpers import assert_close
+from support.helpers import assert_close, change_settings
+from support.pickled_call import Call
 
 from muse_plugin.modules.attends import find_head_sources, record_heads
 from muse_plugin.modules.bert_encoder import BertEncoder
@@ -101,35 +101,28 @@ def test_a_sentence_beyond_the_positions_is_refused(tmp_path):
 # ---- what is wrong with a folder -------------------------------------------------------------------------------------
 
 
-def rewrite(folder, change):
-    path = folder / "config.json"
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: c.pop("hidden_size"), "BERT's sizes must have hidden_size, but it is missing."),
-        (lambda c: c.update(hidden_size="24"), "BERT's sizes must be possible ones, but hidden_size is '24'."),
-        (lambda c: c.update(hidden_size=True), "BERT's sizes must be possible ones, but hidden_size is True."),
-        (lambda c: c.update(num_hidden_layers=0), "BERT's sizes must be possible ones, but num_hidden_layers is 0."),
-        (lambda c: c.update(hidden_act="swish"), "BERT's sizes must be possible ones, but hidden_act is 'swish'."),
+        ({"hidden_size": ...}, "BERT's sizes must have hidden_size, but it is missing."),
+        ({"hidden_size": "24"}, "BERT's sizes must be possible ones, but hidden_size is '24'."),
+        ({"hidden_size": True}, "BERT's sizes must be possible ones, but hidden_size is True."),
+        ({"num_hidden_layers": 0}, "BERT's sizes must be possible ones, but num_hidden_layers is 0."),
+        ({"hidden_act": "swish"}, "BERT's sizes must be possible ones, but hidden_act is 'swish'."),
         (
-            lambda c: c.update(hidden_dropout_prob=1.0),
+            {"hidden_dropout_prob": 1.0},
             "BERT's sizes must be possible ones, but hidden_dropout_prob is 1.0.",
         ),
         (
-            lambda c: c.update(num_attention_heads=5),
+            {"num_attention_heads": 5},
             "BERT's hidden_size must be divisible by num_attention_heads, but they are 24 and 5.",
         ),
         (
-            lambda c: c.update(model_type="roberta"),
+            {"model_type": "roberta"},
             "--bert-dir must hold a BERT, model_type 'bert', but this is 'roberta'; choose another model.",
         ),
         (
-            lambda c: c.update(position_embedding_type="relative_key"),
+            {"position_embedding_type": "relative_key"},
             "BERT's positions must be absolute, but position_embedding_type is 'relative_key'.",
         ),
     ],
@@ -137,7 +130,7 @@ def rewrite(folder, change):
 )
 def test_impossible_sizes_are_refused(tmp_path, change, message):
     make_bert(tmp_path)
-    rewrite(tmp_path, change)
+    change_settings(tmp_path / "config.json", change)
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         read_bert_sizes(tmp_path)
     assert str(caught.value) == f"{tmp_path / 'config.json'}: {message}"
@@ -199,19 +192,9 @@ def test_parameters_that_do_not_fit_are_named(tmp_path, change, message):
         load(tmp_path)
 
 
-class Harmful:
-    """Would leave a trace if it were unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
 def test_nothing_in_a_file_of_parameters_is_run(tmp_path):
     make_bert(tmp_path, safe=False)
-    torch.save({"a": Harmful(tmp_path / "trace")}, tmp_path / "pytorch_model.bin")
+    torch.save({"a": Call(open, str(tmp_path / "trace"), "w")}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ValueError, match="holds more than parameters"):
         load(tmp_path)
     assert not (tmp_path / "trace").exists()

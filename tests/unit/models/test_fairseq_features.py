@@ -170,11 +170,6 @@ def test_generation_reads_the_supervised_layer_and_heads():
     assert not torch.allclose(attention, last)
 
 
-def test_training_computes_no_attention_for_other_losses():
-    _, _, source, previous = make_pair()
-    assert build().train()(source, lengths_of(source), previous)[1]["attn"] == [None]
-
-
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [

@@ -1,7 +1,6 @@
 """Named sizes: registration, exact parameter counts, flags over presets."""
 
 import math
-import pickle
 from argparse import Namespace
 from dataclasses import fields
 from functools import cache
@@ -292,14 +291,6 @@ def test_a_checkpoint_of_an_older_version_gets_defaults_for_flags_it_does_not_kn
     model = build(old)
     assert len(model.encoder.layers) == 1
     assert len(model.decoder.layers) == 4
-
-
-def test_a_model_built_from_a_preset_can_be_pickled():
-    dictionaries = SimpleNamespace(source_dictionary=dictionary(20), target_dictionary=dictionary(20))
-    model = build_model(parse("--arch", "muse_tiny"), dictionaries)
-    twin = pickle.loads(pickle.dumps(model))
-    assert type(twin) is type(model)
-    assert twin.state_dict().keys() == model.state_dict().keys()
 
 
 # ---- hydra --------------------------------------------------------------------------------------------------------

@@ -84,13 +84,6 @@ def test_build_reports_all_faults_together():
     assert "rnn" in found[3]
 
 
-def test_build_raises_error_when_there_are_no_vectors_to_freeze():
-    assert faults_of(freeze_word_vectors=True) == [
-        "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a file or "
-        "drop the flag."
-    ]
-
-
 @pytest.mark.parametrize("model", ["sentence_transformer", "sentence_muse"])
 def test_build_raises_error_when_heads_do_not_divide_the_width(model):
     assert faults_of(model, encoder_attention_heads=5) == [
@@ -135,41 +128,51 @@ def test_build_raises_error_when_filter_widths_are_no_numbers(widths):
     ]
 
 
-def test_build_raises_error_when_the_hidden_width_of_the_classifier_is_negative():
-    (sentence,) = faults_of(classifier_hidden_dim=-1)
-    assert sentence == "--classifier-hidden-dim must be at least 0, but got -1; 0 is a single layer."
+NO_CHARACTERS = "reads the characters of every word, but the data have none; prepare them with muse-plugin prepare-text"
 
 
-def test_build_raises_error_when_two_directions_share_an_odd_width():
-    (sentence,) = faults_of(character_encoder="bilstm", character_features=7)
-    assert sentence == (
-        "--character-features must be even with --character-encoder bilstm, half for each direction, but got 7."
-    )
-
-
-def test_build_raises_error_when_the_data_have_no_characters():
-    (sentence,) = faults_of(task=make_task(), character_encoder="cnn")
-    assert sentence == (
-        "--character-encoder reads the characters of every word, but the data have none; prepare them with muse-plugin "
-        "prepare-text --characters, or train with --character-encoder none."
-    )
-
-
-@pytest.mark.parametrize("predicts", ["label", "number"])
-def test_build_raises_error_when_a_field_is_wanted_for_one_label(predicts):
-    (sentence,) = faults_of(task=make_task(predicts), crf=True)
-    assert sentence == (
-        "--crf makes tags depend on each other, but this task has one label per sentence; drop the flag or use --task "
-        "muse_sequence_tagging."
-    )
-
-
-def test_build_raises_error_when_a_tagger_gets_pairs():
-    (sentence,) = faults_of(task=make_task("tags", pairs=True))
-    assert sentence == (
-        "a tagger reads single sentences, but the data have pairs (input1); remove that folder or use --task "
-        "muse_sentence_classification."
-    )
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"freeze_word_vectors": True},
+            "--freeze-word-vectors keeps pretrained vectors as they are, but there is no --word-vectors; give a file "
+            "or drop the flag.",
+        ),
+        (
+            {"character_encoder": "bilstm", "character_features": 7},
+            "--character-features must be even with --character-encoder bilstm, half for each direction, but got 7.",
+        ),
+        (
+            {"task": make_task(), "character_encoder": "cnn"},
+            f"--character-encoder {NO_CHARACTERS} --characters, or train with --character-encoder none.",
+        ),
+        (
+            {"task": make_task(), "word_features": "shape"},
+            f"--word-features {NO_CHARACTERS} --characters, or train with --word-features none.",
+        ),
+        *(
+            (
+                {"task": make_task(predicts), "crf": True},
+                "--crf makes tags depend on each other, but this task has one label per sentence; drop the flag or use "
+                "--task muse_sequence_tagging.",
+            )
+            for predicts in ("label", "number")
+        ),
+        (
+            {"task": make_task("tags", pairs=True)},
+            "a tagger reads single sentences, but the data have pairs (input1); remove that folder or use --task "
+            "muse_sentence_classification.",
+        ),
+        (
+            {"model": "sentence_transformer", "encoder_attention_bias": "distance", "encoder_branches": "ffn"},
+            "--encoder-attention-bias limits self-attention, but got --encoder-branches ffn without it; add "
+            "self_attention or drop the flag.",
+        ),
+    ],
+)
+def test_build_raises_error_when_flags_or_data_do_not_go_together(given, sentence):
+    assert faults_of(**given) == [sentence]
 
 
 def test_build_raises_error_when_the_task_is_not_one_of_sentences():
@@ -191,10 +194,6 @@ def test_build_raises_error_when_word_features_cannot_be():
         (sentence,) = faults_of(task=make_task(characters=True), word_features=given)
         assert sentence.startswith("--word-features: ")
         assert part in sentence
-    assert faults_of(task=make_task(), word_features="shape") == [
-        "--word-features reads the characters of every word, but the data have none; prepare them with muse-plugin "
-        "prepare-text --characters, or train with --word-features none."
-    ]
 
 
 @pytest.mark.parametrize("name", ["pooling", "character_encoder", "classifier_activation"])
@@ -246,11 +245,3 @@ def test_a_missing_package_is_named_with_its_flag(monkeypatch):
 def test_flags_of_what_is_not_chosen_are_named(model, flags, words, caplog):
     build(model, **flags)
     assert caplog.messages == [f"{sentence}; drop it." for sentence in words]
-
-
-def test_build_raises_error_when_a_bias_has_no_self_attention_to_limit():
-    (sentence,) = faults_of("sentence_transformer", encoder_attention_bias="distance", encoder_branches="ffn")
-    assert sentence == (
-        "--encoder-attention-bias limits self-attention, but got --encoder-branches ffn without it; add self_attention "
-        "or drop the flag."
-    )

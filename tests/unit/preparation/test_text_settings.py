@@ -207,17 +207,6 @@ def test_wrong_settings_of_an_earlier_version_are_refused(tmp_path, change, mess
     assert str(error.value).startswith(str(tmp_path / EARLIER_NAME))
 
 
-@pytest.mark.parametrize("name", [FILE_NAME, EARLIER_NAME])
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"{", "must be a JSON file"), (b"\xff", "must be a JSON file"), (b"[]", "a JSON object, but got a list")],
-)
-def test_settings_that_are_no_json_object_are_refused(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"{name} must .*{message[-10:]}"):
-        load_text_settings(tmp_path)
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_settings_of_a_translation_model_are_not_those_of_sentences(version):
     sentence = r"must have the settings of text, but has those of source and target; .*muse-plugin translate\.$"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from support.helpers import REPOSITORY, assert_refused, recipe_environment
-from support.recipes import run_main, run_written_down
+from support.recipes import WRITE_DOWN, run_main, run_written_down
 
 EXAMPLES = REPOSITORY / "examples"
 SCORES = {
@@ -37,23 +37,16 @@ def evaluate(folder, recipe, model, prepare_arguments=(), train_arguments=(), co
 
     Each score ends with ``code``.
     """
-    programs = folder / "programs"
-    programs.mkdir(parents=True)
-    arguments = folder / "arguments"
-    (programs / "fairseq-train").write_text("#!/bin/sh\n")
-    (programs / "python").write_text(
-        '#!/bin/sh\ncase "$*" in\n*download.py*) exit 1 ;;\n'
-        f'*"cli evaluate"*) test -e {arguments} || printf "%s\\n" "$@" >{arguments}; exit {code} ;;\n'
-        f'*) exec {sys.executable} "$@" ;;\nesac\n'
+    arguments, work = folder / "arguments", folder / "work"
+    python = (
+        'case "$*" in\n*download.py*) exit 1 ;;\n'
+        f'*"cli evaluate"*) test -e {arguments} || {WRITE_DOWN}; exit {code} ;;\n'
+        f'*) exec {sys.executable} "$@" ;;\nesac'
     )
-    for program in programs.iterdir():
-        program.chmod(0o755)
-    work = folder / "work"
-    environment = recipe_environment(programs, WORK_DIR=str(work), MODEL=model, **settings)
 
     def run(script, *words):
-        command = ["bash", str(EXAMPLES / recipe / f"{script}.sh"), *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        programs = {"fairseq-train": "", "python": python}
+        return run_written_down(folder, recipe, script, *words, programs=programs, MODEL=model, **settings)
 
     assert run("prepare", *prepare_arguments).returncode == 2  # its settings are kept, the download fails
     (data,) = (path.parent for path in work.glob("*/settings.txt"))
@@ -228,16 +221,9 @@ def test_the_published_setting_of_documents_is_what_the_recipe_does(tmp_path, mo
     load(monkeypatch, "documents/compare.py")
     published = importlib.import_module("results").PUBLISHED
     sys.modules.pop("results")
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    (programs / "fairseq-train").write_text("#!/bin/sh\n")
-    (programs / "python").write_text(
-        f'#!/bin/sh\ncase "$*" in *download.py*) exit 1 ;; *) exec {sys.executable} "$@" ;; esac\n'
-    )
-    for program in programs.iterdir():
-        program.chmod(0o755)
+    python = f'case "$*" in *download.py*) exit 1 ;; *) exec {sys.executable} "$@" ;; esac'
+    programs = {"fairseq-train": "", "python": python}
     data = tmp_path / "r8/folds3/fold1/data"
-    environment = recipe_environment(programs, WORK_DIR=str(tmp_path), FOLDS="3")
     (data / "bin").mkdir(parents=True)
     for done in (
         tmp_path / "r8/text/.download.done",
@@ -252,8 +238,7 @@ def test_the_published_setting_of_documents_is_what_the_recipe_does(tmp_path, mo
             (folder / "bin").mkdir(parents=True, exist_ok=True)
             (folder / "bin" / "word_vectors.txt").write_text("the" + " 1" * 100 + "\n")
             (folder / ".text.done").touch()
-        command = ["bash", str(EXAMPLES / "documents" / f"{script}.sh")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = run_written_down(tmp_path, "documents", script, programs=programs, WORK_DIR=str(tmp_path), FOLDS="3")
         assert done.returncode == 0, done.stderr
     lines = (data.parent / "lama_context-seed1" / "settings.txt").read_text().splitlines()
     recorded = dict(line.split("=", 1) for line in lines)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support.helpers import REPOSITORY
+from support.recipes import run_main
 
 
 def make(folder, name, bleu, **settings):
@@ -23,6 +24,10 @@ def make(folder, name, bleu, **settings):
     return path
 
 
+def tabulate(results_table, files):
+    return results_table.make_table([result for path in files for result in results_table.read_results(path)])
+
+
 def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
     files = [
         make(tmp_path, "a", 40.0, seed=1),
@@ -30,7 +35,7 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
         make(tmp_path, "c", 33.0, seed=1, test_set="test_b", published=33.4),
         make(tmp_path, "d", 38.5, model="transformer"),
     ]
-    table = results_table.make_table([result for path in files for result in results_table.read_results(path)])
+    table = tabulate(results_table, files)
     lines = table.splitlines()
     assert lines[0] == "| model | seeds | test_a: tokenised BLEU | test_b: tokenised BLEU | training, s |"
     assert lines[2] == "| published |  | 41.0 | 33.4 |  |"
@@ -48,7 +53,7 @@ def test_seeds_are_averaged_and_settings_compared(tmp_path, results_table):
 def test_every_published_score_of_a_test_set_is_shown(tmp_path, results_table, published, shown):
     models = zip(("muse", "transformer", "usual"), published, strict=True)
     files = [make(tmp_path, name, 40.0, model=name, published=score) for name, score in models]
-    table = results_table.make_table([result for path in files for result in results_table.read_results(path)])
+    table = tabulate(results_table, files)
     assert table.splitlines()[2] == f"| published |  | {shown} |  |"
 
 
@@ -58,21 +63,25 @@ def test_seconds_of_an_epoch_have_a_column_where_some_run_knows_them(tmp_path, r
         make(tmp_path, "b", 41.0, seed=2, parameters=12, seconds_per_epoch=10.4),
         make(tmp_path, "c", 38.0, model="transformer"),
     ]
-    lines = results_table.make_table(
-        [result for path in files for result in results_table.read_results(path)]
-    ).splitlines()
+    lines = tabulate(results_table, files).splitlines()
     assert lines[0].endswith("| training, s | an epoch, s |")
     assert lines[3] == "| muse | 1, 2 | 40.50 ± 0.71 | 100 | 10 |"
     assert lines[4] == "| transformer | 1 | 38.00 | 100 |  |"
 
 
-def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, results_table):
-    files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, attention="distance", rdrop=0)]
-    lines = results_table.make_table(
-        [result for path in files for result in results_table.read_results(path)]
-    ).splitlines()
-    assert lines[0].startswith("| attention | seeds |")
-    assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "distance"]
+@pytest.mark.parametrize(
+    ("settings", "name", "value"),
+    [
+        ({"attention": "distance", "rdrop": 0}, "attention", "distance"),
+        ({"distance_alpha": "0"}, "distance alpha", "0"),
+    ],
+)
+def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, results_table, settings, name, value):
+    """Also where it is zero and nothing else differs."""
+    files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, **settings)]
+    lines = tabulate(results_table, files).splitlines()
+    assert lines[0].startswith(f"| {name} | seeds |")
+    assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", value]
 
 
 @pytest.mark.parametrize(
@@ -86,17 +95,7 @@ def test_a_setting_that_only_later_runs_have_tells_rows_apart(tmp_path, results_
 )
 def test_flags_without_effect_on_a_result_tell_no_rows_apart(tmp_path, results_table, flags, shown):
     files = [make(tmp_path, "a", 40.0, flags=shown), make(tmp_path, "b", 42.0, seed=2, flags=flags)]
-    results = [result for path in files for result in results_table.read_results(path)]
-    assert "| 1, 2 | 41.00 ± 1.41 | 100 |" in results_table.make_table(results)
-
-
-def test_a_setting_of_zero_is_told_from_none_where_nothing_else_differs(tmp_path, results_table):
-    files = [make(tmp_path, "a", 40.0), make(tmp_path, "b", 42.0, distance_alpha="0")]
-    lines = results_table.make_table(
-        [result for path in files for result in results_table.read_results(path)]
-    ).splitlines()
-    assert lines[0].startswith("| distance alpha | seeds |")
-    assert [line.split("|")[1].strip() for line in lines[3:5]] == ["", "0"]
+    assert "| 1, 2 | 41.00 ± 1.41 | 100 |" in tabulate(results_table, files)
 
 
 def with_lengths(path, *scores):
@@ -122,9 +121,7 @@ def test_scores_by_length_are_a_table_of_their_own(tmp_path, results_table):
     for number, lengths in ((4, None), (5, {"unit": "word", "buckets": [{"low": 1, "scores": [30.0]}]})):
         record = json.loads(files[number].read_text())
         files[number].write_text(json.dumps({**record, "length_buckets": lengths}))
-    lines = results_table.make_table(
-        [result for path in files for result in results_table.read_results(path)]
-    ).splitlines()
+    lines = tabulate(results_table, files).splitlines()
     start = next(i for i, line in enumerate(lines) if "so many" in line)
     assert lines[start - 1] == ""
     assert lines[start : start + 5] == [
@@ -139,7 +136,7 @@ def test_scores_by_length_are_a_table_of_their_own(tmp_path, results_table):
 def test_other_bounds_are_refused(tmp_path, results_table):
     files = [with_lengths(make(tmp_path, "a", 40.0), 70.0, 50.0), with_lengths(make(tmp_path, "b", 42.0, seed=2), 72.0)]
     with pytest.raises(ValueError, match=r"of the same lengths .* but got 1-10 and 1-10, >10; evaluate again alike"):
-        results_table.make_table([result for path in files for result in results_table.read_results(path)])
+        tabulate(results_table, files)
 
 
 def test_another_file_is_refused(tmp_path, results_table):
@@ -151,9 +148,7 @@ def test_another_file_is_refused(tmp_path, results_table):
 
 def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, results_table, monkeypatch, capsys):
     def run(*words):
-        monkeypatch.setattr("sys.argv", ["results_table.py", *map(str, words)])
-        code = results_table.main()
-        return code, capsys.readouterr()
+        return run_main(monkeypatch, results_table, *words), capsys.readouterr()
 
     files = [
         with_lengths(make(tmp_path, "a", 40.0, seed=1), 70.0, 50.0),

@@ -107,19 +107,13 @@ def test_after_kill_9_the_same_port_is_served_again_and_nothing_is_left(exported
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_page_is_served_where_it_is_asked_for(folder):
-    command = Command("serve", "--path", folder, "--page", "--beam", 3)
-    assert get(command.url, "model")["beam"] == 3
-    assert get(command.url, "inspect", text=SENTENCES[0])["hypotheses"]
-    assert get(command.url, "translate", q=SENTENCES[0], target="en")["translatedText"]
-    assert command.end(signal.SIGINT)[1] == 0
-
-
 def test_view_is_that_page(folder):
     command = Command("view", "--path", folder, "--beam", 3, "--nbest", 2, "--no-browser")
     assert command.line == f"{folder} can be viewed at {command.url} (Ctrl-C ends)\n"
     described = get(command.url, "model")
     assert (described["beam"], described["nbest"]) == (3, 2)
+    assert get(command.url, "inspect", text=SENTENCES[0])["hypotheses"]
+    assert get(command.url, "translate", q=SENTENCES[0], target="en")["translatedText"]
     assert command.end(signal.SIGINT)[1] == 0
 
 
