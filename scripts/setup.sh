@@ -144,7 +144,8 @@ python=$prefix/bin/python
 inspect=$script/inspect_installation.py
 
 is_current() {
-  [[ -x "$python" && ! -e "$unfinished" ]] && "$python" "$inspect" is-current "$stamp" "${extras[@]}" 2>/dev/null
+  [[ -x "$python" && ! -e "$unfinished" ]] && "$python" "$inspect" is-current "$stamp" "${extras[@]}" 2>/dev/null &&
+    { [[ "${FAIRSEQ_EXTENSIONS:-}" != 1 ]] || "$python" "$inspect" has-compiled-fairseq 2>/dev/null; }
 }
 
 refuse_other_python

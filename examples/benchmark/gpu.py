@@ -123,7 +123,7 @@ def _list_measurements(measure: Callable[..., Job], rehearses: bool) -> Iterator
 
 
 def _list_multi30k(results: Path, rehearses: bool) -> Iterator[Job]:
-    raw = Path(os.environ.get("RAW_DIR", ROOT / "runs" / "multi30k" / "raw"))
+    raw = Path(os.environ.get("RAW_DIR") or ROOT / "runs" / "multi30k" / "raw").resolve()
     work = results / "multi30k"
     base = {"WORK_DIR": str(work), "RAW_DIR": str(raw), "SKIP_SETUP": "1"}
     base |= {"TRIAL": "1", "NUM_GPUS": "0"} if rehearses else {"PROFILE": "published"}

@@ -4,7 +4,7 @@
 #   DATASET=r8 FOLDS=3 bash examples/documents/evaluate.sh      the same settings as for train.sh
 #
 # Writes RUN/results/valid.json and test.json, and WORK_DIR/<data set>/RESULTS.md (with FOLDS=3 .../folds3/RESULTS.md; HEADS,
-# DISAGREEMENT and other vectors are part of the name): accuracy on the test documents over folds and seeds, that of the run with the
+# DISAGREEMENT, BASELINE and other vectors are part of the name): accuracy on the test documents over folds and seeds, that of the run with the
 # best validation, and the published number (compare.py).
 # Arguments go to `muse-plugin score-labels`: --length-buckets 50,100,200
 set -euo pipefail
@@ -21,7 +21,7 @@ evaluate() {
 
 results=()
 for_each_fold for_each_run evaluate "$@"
-table=$tables_dir/RESULTS${heads:+-heads$heads}$variant.md
+table=$tables_dir/RESULTS$floor_suffix${heads:+-heads$heads}$variant.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 cat "$table"
 printf '%s: compared: %s\n' "$recipe" "$table"

@@ -59,6 +59,10 @@ if [[ "${BASELINE:-none}" != none ]]; then # a floor compares words
   systems=("- - - -")
 fi
 
+need() { # need ENCODER VARIABLE WHAT: refuses that encoder without the variable
+  [[ " ${models[*]} " != *" $1 "* || -n "${!2:-}" ]] || fail "ENCODER=$1 needs $2, $3, but it is not set."
+}
+
 choose_data() { # sets data, the binarised text that $model reads: word pieces, a translation model's sub-words, or words in lower case
   local text=words$vectors_suffix own_vectors=1
   case "$model" in

@@ -16,6 +16,8 @@
 set -euo pipefail
 # shellcheck source=examples/head_wise_match/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+need bert BERT_DIR "the folder of a BERT, with vocab.txt"
+need translation TRANSLATION_DATA "the folder with bpe.codes and bin/dict.en.txt of the translation model"
 
 # Of each split: its name, the file, its form for pairs.py, and how many pairs it must give (labelled ones).
 valid_from_train=
@@ -118,11 +120,11 @@ for model in "${models[@]}"; do
   choose_data
   case "$model" in
     bert)
-      bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, which holds vocab.txt}
+      bert_dir=${BERT_DIR:?}
       kept=("text=word pieces" "vocabulary=$(name_files "$bert_dir" "$bert_dir/vocab.txt")")
       ;;
     translation)
-      translation_data=${TRANSLATION_DATA:?set TRANSLATION_DATA to the folder that has bpe.codes and bin/dict.en.txt of the translation model}
+      translation_data=${TRANSLATION_DATA:?}
       lower_case=${LOWER_CASE:-1}
       kept=("text=sub-words" "vocabulary=$(name_files "$translation_data" "$translation_data/bpe.codes" "$translation_data/bin/dict.en.txt")" "lower_case=$lower_case")
       ;;

@@ -25,6 +25,11 @@ set -euo pipefail
 # shellcheck source=examples/head_wise_match/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 find_devices
+need bert BERT_DIR "the folder of a BERT, with config.json, vocab.txt and model.safetensors"
+need translation TRANSLATION_CHECKPOINT "a checkpoint of muse or another translation model of this package"
+if [[ " ${models[*]} " == *" bert "* && -n "${WARMUP:-}${DECAY:-}" ]]; then
+  fail "WARMUP and DECAY are not for ENCODER=bert, whose rate rises over a tenth of the updates and falls to 0; unset them."
+fi
 
 best=accuracy # chooses the epoch
 if [[ "$dataset" == wikiqa ]]; then best=loss; fi # with 5 % right answers, accuracy says little
@@ -40,7 +45,7 @@ choose_size_training() { # sets training_flags and training_settings by the size
 
 choose_bert_training() { # sets arch, model_flags, training_flags and training_settings for BERT
   local rate=${LR:-2e-5} batch=${BATCH:-16} epochs=${EPOCHS:-3} record pairs updates maximize=()
-  bert_dir=${BERT_DIR:?set BERT_DIR to the folder of a BERT, with config.json, vocab.txt and model.safetensors}
+  bert_dir=${BERT_DIR:?}
   if [[ "$trial" == 1 ]]; then epochs=1; fi
   record=$data/bin/text_pipeline.json
   if [[ ! -e "$record" ]]; then record=$data/bin/text.json; fi # of data that an earlier version prepared
@@ -80,7 +85,7 @@ choose_own_training() { # the same for an encoder that is trained with the task
 }
 
 choose_translation_training() { # the same for the encoder of a translation model, whose flags and dropout are its own
-  local checkpoint=${TRANSLATION_CHECKPOINT:?set TRANSLATION_CHECKPOINT to a checkpoint of muse or another translation model of this package}
+  local checkpoint=${TRANSLATION_CHECKPOINT:?}
   arch=head_wise_match_translation
   model_flags=(--translation-checkpoint "$checkpoint")
   choose_size_training

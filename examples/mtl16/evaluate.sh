@@ -19,6 +19,6 @@ evaluate() {
 
 results=()
 for domain in "${domains[@]}"; do for_each_run evaluate "$@"; done
-table=$work_dir/RESULTS$([[ "${BASELINE:-none}" == none ]] || printf -- '-%s' "$BASELINE")$regular_suffix$vectors_suffix.md
+table=$work_dir/RESULTS$floor_suffix$regular_suffix$vectors_suffix.md
 python "$here/compare.py" "${results[@]}" --published "$here/published.tsv" --output "$table"
 printf '%s: compared: %s\n' "$recipe" "$table"

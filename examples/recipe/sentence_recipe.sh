@@ -61,12 +61,14 @@ choose_profile() { # choose_profile USUAL GIVEN: sets profile, and profile_suffi
   if [[ "$profile" != "$1" ]]; then profile_suffix=-$profile; fi
 }
 
-choose_baseline() { # with BASELINE, sets models to it
+choose_baseline() { # with BASELINE, sets models to it, and floor_suffix, which is part of the name of a table
+  floor_suffix=
   if [[ "${BASELINE:-none}" == none ]]; then return; fi
   if [[ -n "${MODELS:-}${MODEL:-}" || -n "${WORD_VECTORS:-}" ]]; then
     fail "BASELINE=$BASELINE stands for a model without word vectors, so MODEL, MODELS and WORD_VECTORS must not be set; unset them."
   fi
   models=("$BASELINE")
+  floor_suffix=-$BASELINE
 }
 
 for_each_run() { # for_each_run COMMAND...: once for every model and seed, in $model and $seed

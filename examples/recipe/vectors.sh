@@ -17,6 +17,6 @@ start_recipe vectors "" 'KIND=fasttext|word2vec' DIM=count WINDOW=count VECTOR_E
 kind=${KIND:-fasttext} dim=${DIM:-100}
 # shellcheck disable=SC2154 # recipe.sh sets them
 python "$recipe_tools/learn_vectors.py" "$@" --output "$work_dir/$kind$dim.txt" --kind "$kind" --dim "$dim" --window "${WINDOW:-5}" \
-  --epochs "${VECTOR_EPOCHS:-10}" --min-count "${MIN_COUNT:-2}"
+  --epochs "${VECTOR_EPOCHS:-10}" --min-count "${MIN_COUNT:-2}" --seed "$seed"
 # shellcheck disable=SC2154
 printf '%s: ready: export WORD_VECTORS=%s\n' "$recipe" "$work_dir/$kind$dim.txt"

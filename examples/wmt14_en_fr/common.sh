@@ -3,8 +3,10 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source=examples/recipe/recipe.sh
 . "$here/../recipe/recipe.sh"
+recipe=wmt14_en_fr
+[[ -z "${AVERAGED:-}${KEEP:-}" ]] ||
+  fail "AVERAGED and KEEP must not be set: one checkpoint is tested here, and CHECKPOINT says which; unset them."
 start_recipe wmt14_en_fr "muse muse_simple transformer" 'VALID=held-out|newstest' 'CHECKPOINT=best|last'
-[[ -z "${AVERAGED:-}" ]] || fail "AVERAGED must not be set: one checkpoint is tested here, and CHECKPOINT says which; unset it."
 
 data=$work_dir/data
 bin=$data/bin

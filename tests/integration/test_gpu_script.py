@@ -55,6 +55,13 @@ def job(name, code, seconds=60, **options):
     return gpu.Job(name, ["python", "-c", code], seconds, **options)
 
 
+def test_the_raw_data_are_those_of_the_folder_where_it_was_called(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAW_DIR", "raw")
+    jobs = list(gpu._list_multi30k(tmp_path / "results", rehearses=False))
+    assert {job.environment["RAW_DIR"] for job in jobs if "RAW_DIR" in job.environment} == {str(tmp_path / "raw")}
+
+
 def test_a_step_that_fails_or_takes_too_long_stops_no_other_and_is_run_again(tmp_path):
     runner = make_runner(tmp_path)
     assert runner.run(job("b/bad", "raise SystemExit('it is broken')")).state == "failed with exit code 1: it is broken"

@@ -168,6 +168,9 @@ def test_head_wise_match_compares_systems_on_paraphrases(tmp_path):
         read_result(path, "f1")
     table = (work / "mrpc" / "RESULTS.md").read_text(encoding="utf-8")
     assert table.count("| Transformer |") == 3
+    run_trials("head_wise_match", raw, work, DATASET="mrpc", BASELINE="linear")  # its table is another one
+    assert (work / "mrpc" / "RESULTS.md").read_text(encoding="utf-8") == table
+    assert "linear" in (work / "mrpc" / "RESULTS-linear.md").read_text(encoding="utf-8")
     # The kept runs make the same table.
     program, kept = [sys.executable, EXAMPLES / "head_wise_match" / "compare.py"], tmp_path / "runs.jsonl"
     subprocess.run([*program, *results, "--keep", kept, "--output", tmp_path / "1.md"], check=True)

@@ -307,11 +307,23 @@ def test_the_encoder_of_a_translation_model_is_trained_further(tmp_path):
         ({"MATCH": "cosine", "AGGREGATION": "max"}, "AGGREGATION must be concat or, with MATCH=element, max;"),
         ({"LEVELS": "first"}, "LEVELS all, last or numbers such as 3,7,11; but they are 'max' and 'first'."),
         ({"HIERARCHY": "no"}, "HIERARCHY must be 0 or 1, but is 'no'."),
-        ({}, "BERT_DIR: set BERT_DIR to the folder of a BERT"),
+        (
+            {},
+            "ENCODER=bert needs BERT_DIR, the folder of a BERT, with config.json, vocab.txt and model.safetensors, but",
+        ),
+        ({"ENCODER": "transformer bert"}, "ENCODER=bert needs BERT_DIR, the folder of a BERT"),
+        (
+            {"ENCODER": "transformer translation"},
+            "ENCODER=translation needs TRANSLATION_CHECKPOINT, a checkpoint of muse",
+        ),
+        ({"BERT_DIR": ".", "WARMUP": "9"}, "WARMUP and DECAY are not for ENCODER=bert, whose rate rises over a tenth"),
         ({"ENCODER": "muse"}, "there is no data in"),
-        ({"ENCODER": "translation"}, "there is no data in"),
+        ({"ENCODER": "translation", "TRANSLATION_CHECKPOINT": "x"}, "there is no data in"),
         ({"ENCODER": "translation", "LAYERS": "2"}, "that of a translation model comes as it is; use another ENCODER."),
-        ({"ENCODER": "translation", "WORD_VECTORS": __file__}, "but ENCODER has translation, which brings its own."),
+        (
+            {"ENCODER": "translation", "TRANSLATION_CHECKPOINT": "x", "WORD_VECTORS": __file__},
+            "but ENCODER has translation, which brings its own.",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path, settings, sentence):
@@ -330,8 +342,10 @@ def test_pairs_are_cut_as_the_translation_model_reads_them(tmp_path, lower_case)
         (raw / name).write_text("Who?\tHe\t1\n" * 6, encoding="utf-8")
     settings = {"DATASET": "wikiqa", "ENCODER": "translation", "RAW_DIR": str(raw), "TRIAL": "1"}
     refused = run_script(tmp_path, "prepare", **settings)
-    assert refused.returncode != 0
-    assert "TRANSLATION_DATA: set TRANSLATION_DATA to the folder that has bpe.codes" in refused.stderr
+    assert_refused(
+        refused, "ENCODER=translation needs TRANSLATION_DATA, the folder with bpe.codes and bin/dict.en.txt of"
+    )
+    assert not list(tmp_path.rglob(".*.done"))  # before anything is fetched
     settings |= {"TRANSLATION_DATA": "/runs/multi30k/en-de", "LOWER_CASE": lower_case}
     done = run_script(tmp_path, "prepare", **settings)
     assert done.returncode == 0, done.stderr

@@ -154,7 +154,8 @@ def test_a_setting_may_have_several_values_and_many_choices(tmp_path):
         ),
         ("multi30k", {"SEEDS": "1 2"}, "SEEDS must be unset in this recipe, which does not read it, but is '1 2'."),
         ("mtl16", {"DOMAIN": "all MR"}, "DOMAIN must be all or some of them, but is 'all MR'; give one of both."),
-        ("wmt14_en_fr", {"AVERAGED": "5"}, "AVERAGED must not be set: one checkpoint is tested here"),
+        ("wmt14_en_fr", {"AVERAGED": "5"}, "AVERAGED and KEEP must not be set: one checkpoint is tested here"),
+        ("wmt14_en_fr", {"KEEP": "5"}, "AVERAGED and KEEP must not be set: one checkpoint is tested here"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(tmp_path, recipe, settings, sentence):

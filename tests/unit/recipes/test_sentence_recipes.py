@@ -360,6 +360,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
         ("mtl16", {"SEEDS": "1 two"}, "SEEDS must be whole numbers, but one is 'two'."),
         ("mtl16", {"DOMAIN": "MR"}, "run prepare.sh with the same settings first."),
         ("sst", {"MODEL": "sentence_cnn", "ALPHA": "1"}, "ALPHA and SCALES need MODEL=multi_scale_transformer"),
+        ("sst", {"MODEL": "multi_scale_transformer", "SCALES": "3,N/x"}, "SCALES must be numbers, fractions of the"),
         ("sst", {"WORD_VECTORS": "/nowhere"}, "WORD_VECTORS must be a file, but there is none at /nowhere."),
         ("sst", {"FREEZE_VECTORS": "1"}, "FREEZE_VECTORS=1 needs WORD_VECTORS=FILE"),
         ("sst", {"MODEL": "sentence_cnn", "MODELS": "sentence_bigru"}, "MODEL and MODELS both say what is trained"),
