@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> None:
     if args.against is not None:
         models.append(load_model(args.against, args.split, args.data, args.against_name, args.cpu, "--against"))
         check_same_data(*models)
-        models = _tell_apart(models)
+        if models[0].name == models[1].name:
+            models = [one._replace(name=f"{one.name} {number}") for number, one in enumerate(models, start=1)]
     reports = [
         analyze(analyzed, wanted, args.sentences, args.sentence, args.max_tokens, settings) for analyzed in models
     ]
@@ -122,14 +123,6 @@ def parse_only(text: Optional[str]) -> list[str]:
     if unknown:
         raise ValueError(f"--only must list analyses out of {', '.join(NOT_THERE)}, but got {unknown[0]!r}.")
     return [name for name in NOT_THERE if name in names]
-
-
-def _tell_apart(models: Sequence[AnalyzedModel]) -> list[AnalyzedModel]:
-    """Two models of one name are numbered."""
-    if len({analyzed.name for analyzed in models}) == len(models):
-        return list(models)
-    names = [f"{model.name} {number}" for number, model in enumerate(models, start=1)]
-    return [analyzed._replace(name=name) for analyzed, name in zip(models, names, strict=True)]
 
 
 class Report(NamedTuple):
@@ -252,7 +245,8 @@ def combine(
         tables, make = _MAKERS[name]
         rows = [[row for report in reports for row in report.rows[table]] for table in tables]
         if rows[0]:
-            results += make(*rows, *([settings] if name == "words" else ()))
+            made = make(*rows, *([settings] if name == "words" else ()))
+            results += [result for result in made if result.rows]  # sentences of one word have no distances
         else:
             missing[name] = next((r.reasons[name] for r in reports if name in r.reasons), NOT_THERE[name])
     return results, missing

@@ -215,9 +215,7 @@ def name_words(analyzed: AnalyzedModel, inputs: dict[str, Any]) -> tuple[list[st
     if analyzed.translates:
         previous = inputs["prev_output_tokens"][0].tolist()
         return words, [str(analyzed.task.target_dictionary[token]) for token in previous]
-    if hasattr(analyzed.model, "name_positions"):
-        return analyzed.model.name_positions(words), []
-    return words if getattr(analyzed.model, "cls", None) is None else ["[CLS]", *words], []
+    return analyzed.model.name_positions(words), []
 
 
 def check_same_data(first: AnalyzedModel, second: AnalyzedModel) -> None:

@@ -104,16 +104,11 @@ class AttentionStatistics:
             "after" it.
         has_offsets: false for attention between two sentences, whose positions cannot be compared.
         bounds: longest sentences of the ranges of lengths, increasing; one more range is above.
-
-    Raises:
-        ValueError: if ``visible`` is none of these.
     """
 
     def __init__(
         self, heads: int, visible: str = "all", has_offsets: bool = True, bounds: Sequence[int] = LENGTH_BOUNDS
     ) -> None:
-        if visible not in _COUNT_VISIBLE:
-            raise ValueError(f"visible must be one of {', '.join(_COUNT_VISIBLE)}, but got {visible!r}.")
         self.visible = visible
         self.bounds = tuple(bounds)
         self.offsets = OffsetSums(heads) if has_offsets else None

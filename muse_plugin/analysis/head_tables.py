@@ -144,8 +144,8 @@ def make_results(
         sharpness,
         draw_concentration,
     )
-    looks_within = [attention_distance] if any(row.side != CROSS for row in heads) else []
-    return [*looks_within, *([distribution] if distances else []), concentration]
+    looks_within = any(row.side != CROSS for row in heads)
+    return [attention_distance, distribution, concentration] if looks_within else [concentration]
 
 
 def draw_heads(rows: Sequence[HeadRow], path: Path) -> None:

@@ -51,15 +51,7 @@ def read_document(
     label: Optional[str] = None,
     predicted: Optional[str] = None,
 ) -> list[ShadedRow]:
-    """Weights of the heads, shape (m, T), to rows; for the other arguments see ``ShadedRow``.
-
-    Raises:
-        ValueError: if words and weights are not equally many.
-    """
-    if weights.shape[1] != len(words):
-        raise ValueError(
-            f"a document has a weight for each word, but got {weights.shape[1]} weights for {len(words)} words."
-        )
+    """Weights of the heads, shape (m, T), to rows; for the other arguments see ``ShadedRow``."""
     means = weights.double().mean(dim=0).tolist()
     return [
         ShadedRow(name, document, label, predicted, head, place, words[place], weight, means[place])

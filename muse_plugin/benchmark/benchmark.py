@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     settings = {key: value for key, value in vars(args).items() if key not in _NO_SETTINGS}
-    settings["device"] = _name_device(args.device)
+    settings["device"] = torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else "cpu"
     args.dtype = getattr(torch, args.dtype)
     measurements: list[Measurement] = []
     module = importlib.import_module(f"muse_plugin.benchmark.{KINDS[args.kind]}")
@@ -77,10 +77,6 @@ def _find_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"--device must be one that PyTorch can use, but got {name} and there is no GPU; use cpu.")
     return device
-
-
-def _name_device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def _describe_command(words: Sequence[str]) -> str:

@@ -101,14 +101,7 @@ class ModelFactory:
 
         Returns:
             The model, in training mode, with random weights.
-
-        Raises:
-            ValueError: if ``name`` or ``setting`` is unknown.
         """
-        if setting not in SETTINGS:
-            raise ValueError(f"--setting must be one of {', '.join(SETTINGS)}, but got {setting!r}.")
-        if name not in _ARCHS:
-            raise ValueError(f"there is no system called {name!r}.")
         sizes = SETTINGS[setting]
         if _ARCHS[name] in ("transformer", "lightconv"):
             # MUSE-simple is a Transformer with its sublayers side by side: equal as it is. The convolutions of MUSE

@@ -5,7 +5,9 @@ from shifted copies, attention an explicit softmax with masks made in every laye
 fused layer, so that both can be compared number by number.
 """
 
+import functools
 import math
+import operator
 from typing import Optional
 
 import torch
@@ -15,7 +17,6 @@ from torch import Tensor, nn
 
 from muse_plugin.modules.attention import CrossAttention, SelfAttention
 from muse_plugin.modules.branch import LayerContext, merge_heads, split_heads
-from muse_plugin.modules.feed_forward import FeedForward
 from muse_plugin.modules.gated_conv import DynamicConv
 from muse_plugin.modules.parallel_layer import ParallelLayer
 from muse_plugin.ops.dynamic_conv import dynamic_conv
@@ -26,16 +27,10 @@ class UnfusedLayer(nn.Module):
 
     Args:
         layer: whose parameters are used.
-
-    Raises:
-        ValueError: if the layer has a branch that is not published.
     """
 
     def __init__(self, layer: ParallelLayer) -> None:
         super().__init__()
-        for name, branch in layer.branches.items():
-            if type(branch) not in (SelfAttention, CrossAttention, DynamicConv, FeedForward):
-                raise ValueError(f"the unfused form knows no {type(branch).__name__}, but the layer has it as {name}.")
         self.layer = layer
 
     def forward(self, x: Tensor, context: LayerContext) -> Tensor:
@@ -53,7 +48,8 @@ class UnfusedLayer(nn.Module):
             return F.linear(*slices[name]).transpose(0, 1)  # (B, T, size)
 
         sums: dict[str, Tensor] = {}
-        for branch, weight in zip(layer.branches.values(), _output_weights(layer), strict=True):
+        columns = layer.out_proj_weight.split([branch.output_size for branch in layer._branches()], dim=1)
+        for branch, weight in zip(layer.branches.values(), columns, strict=True):
             if isinstance(branch, SelfAttention):
                 states = _attend(branch, project("query"), project("key"), project("value"), padding, context.causal)
             elif isinstance(branch, DynamicConv):
@@ -75,11 +71,6 @@ class UnfusedLayer(nn.Module):
         if not layer.normalize_before:
             residual = layer.layer_norm(residual)
         return residual
-
-
-def _output_weights(layer: ParallelLayer) -> tuple[Tensor, ...]:
-    sizes = [branch.output_size for branch in layer.branches.values()]  # type: ignore[union-attr]
-    return torch.split(layer.out_proj_weight, sizes, dim=1)  # type: ignore[arg-type]
 
 
 def _attend(
@@ -105,7 +96,7 @@ def _convolve(branch: DynamicConv, values: Tensor, padding: Optional[Tensor]) ->
     gate = branch.gate_weights().to(values.dtype)
     heads = split_heads(values, branch.num_heads)
     rows = [branch.num_heads * size for size in branch.kernel_sizes]
-    total: Optional[Tensor] = None
+    results = []
     for i, weight in enumerate(torch.split(branch.kernel_weight, rows)):
         size = branch.kernel_sizes[i]
         taps = torch.softmax(split_heads(F.linear(values, weight), branch.num_heads), dim=-1)
@@ -116,18 +107,12 @@ def _convolve(branch: DynamicConv, values: Tensor, padding: Optional[Tensor]) ->
             key_padding_mask=padding if branch.mask_padding else None,
             backend="reference",
         )
-        result = merge_heads(result) * gate[i]
-        total = result if total is None else total + result
-    assert total is not None
-    return total
+        results.append(merge_heads(result) * gate[i])
+    return functools.reduce(operator.add, results)
 
 
 def unfuse_(model: FairseqEncoderDecoderModel) -> FairseqEncoderDecoderModel:
-    """Replaces every parallel layer of a model by its unfused form; the parameters stay the same objects.
-
-    Raises:
-        ValueError: see ``UnfusedLayer``.
-    """
+    """Replaces every parallel layer of a model by its unfused form; the parameters stay the same objects."""
     for side in (model.encoder, model.decoder):
         side.layers = nn.ModuleList(UnfusedLayer(layer) for layer in side.layers)
     return model

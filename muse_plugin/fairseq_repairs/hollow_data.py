@@ -17,22 +17,6 @@ _MMAP = struct.Struct("<9sQBQ")
 _OLDER = struct.Struct("<8sQQQQQ")
 
 
-def check_index(prefix: str) -> None:
-    """Compares an index of ``fairseq-preprocess`` with its own length and with that of the data.
-
-    Args:
-        prefix: of the ``.idx`` and the ``.bin``.
-
-    Raises:
-        ValueError: if the index has stretches without content, is too short for the sentences that it claims, or
-            describes tokens that the data do not hold.
-    """
-    path = Path(indexed_dataset.index_file_path(prefix))
-    fault = _find_hole(path) or _find_shortage(path, Path(indexed_dataset.data_file_path(prefix)))
-    if fault:
-        raise ValueError(f"binarised data must be as they were written, but {path} {fault}; binarise the text again.")
-
-
 def _find_hole(path: Path) -> str:
     hole = bytes(CHUNK)
     with open(path, "rb") as file:
@@ -77,7 +61,11 @@ def _apply() -> None:
     @replace(indexed_dataset, "make_dataset")
     def make_dataset(original: Any, path: str, impl: str, *rest: Any, **named: Any) -> Any:
         if impl in ("mmap", "lazy", "cached", "huffman") and indexed_dataset.dataset_exists(path, impl):
-            check_index(path)
+            index, data = Path(indexed_dataset.index_file_path(path)), Path(indexed_dataset.data_file_path(path))
+            if fault := _find_hole(index) or _find_shortage(index, data):
+                raise ValueError(
+                    f"binarised data must be as they were written, but {index} {fault}; binarise the text again."
+                )
         return original(path, impl, *rest, **named)
 
     @replace(indexed_dataset, "_warmup_mmap_file")

@@ -10,7 +10,7 @@ import inspect
 import os
 import random
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -26,10 +26,6 @@ TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")  # what each of 
 PORTS = range(20000, 60000)
 
 
-def _started_by_torchrun(environment: Mapping[str, str]) -> bool:
-    return all(name in environment for name in TORCHRUN) and int(environment["WORLD_SIZE"]) > 1
-
-
 def find_each_other(cfg: Any) -> None:
     """Fills in how the processes of a training without a GPU meet: all of torchrun's, or as many on this machine.
 
@@ -39,7 +35,7 @@ def find_each_other(cfg: Any) -> None:
             start, and 1 leaves the settings alone.
     """
     if cfg.distributed_init_method is None:
-        if _started_by_torchrun(os.environ):
+        if all(name in os.environ for name in TORCHRUN) and int(os.environ["WORLD_SIZE"]) > 1:
             cfg.distributed_init_method = "env://"
             cfg.distributed_world_size = int(os.environ["WORLD_SIZE"])
             cfg.distributed_rank = int(os.environ["RANK"])
@@ -102,7 +98,7 @@ def _sentence(rank: int, size: int, by: signal.Signals) -> str:
     )
 
 
-def _replace_call_main() -> None:
+def _apply() -> None:
     @replace(distributed_utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Callable[..., None], **kwargs: Any) -> None:
         training = cfg.distributed_training
@@ -124,10 +120,6 @@ def _replace_call_main() -> None:
         kwargs["start_rank"] = training.distributed_rank
         training.distributed_rank = None  # each process adds its number to the first
         _run_all(main, cfg, kwargs)
-
-
-def _apply() -> None:
-    _replace_call_main()
 
     @replace(distributed_utils, "all_gather_list")
     def all_gather_list(_: Any, data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:

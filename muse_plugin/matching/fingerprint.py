@@ -43,10 +43,11 @@ def fingerprint_encoder(loaded: LoadedModel) -> str:
         SHA-256; pass it on to ``fingerprint_vectors``.
     """
     digest = hashlib.sha256()
-    symbols, parameters = list(_list_symbols(loaded.task)), list(encoder_parameters(loaded.model))
+    dictionaries = (loaded.task.source_dictionary, loaded.task.character_dictionary)
+    symbols = [[] if dictionary is None else list(dictionary.symbols) for dictionary in dictionaries]
     for part in (_describe(loaded), *symbols):
         digest.update(json.dumps(part, sort_keys=True).encode("utf-8") + b"\n")
-    for name, tensor in parameters:
+    for name, tensor in encoder_parameters(loaded.model):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
@@ -101,8 +102,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         value = value.value
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def _list_symbols(task: Any) -> Iterator[list[str]]:
-    for dictionary in (task.source_dictionary, task.character_dictionary):
-        yield [] if dictionary is None else list(dictionary.symbols)

@@ -31,7 +31,6 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = side.embed_tokens
         self.scale = float(side.embed_scale)
-        self.project = getattr(side, "project_in_dim", None)
         self.norm = side.layernorm_embedding
         self.positions: Optional[Tensor]
         self.register_buffer("positions", _make_position_table(side))
@@ -39,8 +38,6 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """Embeds tokens (B, T) at positions, counted from fairseq's padding index + 1, broadcastable to (B, T)."""
         x = self.scale * self.tokens(tokens)
-        if self.project is not None:
-            x = self.project(x)
         if self.positions is not None:
             x = x + F.embedding(positions, self.positions)
         return x if self.norm is None else self.norm(x)

@@ -63,17 +63,6 @@ class DistanceAttentionNetworkModel(SentenceModel):
     @classmethod
     def build_encoder(cls, cfg: Namespace) -> TwoDirections:
         """See ``SentenceModel.build_encoder``."""
-        blocks = (
-            DistanceAttentionBlock(
-                cfg.encoder_embed_dim,
-                cfg.encoder_attention_heads,
-                cfg.encoder_ffn_embed_dim,
-                direction,
-                cfg.distance_alpha,
-                cfg.dropout,
-                norms=str(cfg.projection_norms) == "all",
-                block_norms=not cfg.no_block_norms,
-            )
-            for direction in ("forward", "backward")
-        )
-        return TwoDirections(*blocks)
+        sizes = cfg.encoder_embed_dim, cfg.encoder_attention_heads, cfg.encoder_ffn_embed_dim
+        rest = cfg.distance_alpha, cfg.dropout, str(cfg.projection_norms) == "all", not cfg.no_block_norms
+        return TwoDirections(*(DistanceAttentionBlock(*sizes, way, *rest) for way in ("forward", "backward")))

@@ -7,8 +7,6 @@ the layer by a linear map with a layer norm, see ``modules/two_directions.py``. 
 
 from typing import Any, Optional
 
-from torch import nn
-
 from muse_plugin.contracts.flag import fault_of, naming
 from muse_plugin.models.attention_bias_flags import BiasPlan, build_windows, find_idle_bias_flags
 from muse_plugin.models.sentence_config import find_undivided_heads, find_without_effect
@@ -44,17 +42,11 @@ def build_sentence_layer(cfg: Any, bias: Optional[BiasPlan]) -> SentenceLayer:
                 own.embed_dim, own.attention_heads, head_dim, windows, cfg.branch_dropout, cfg.attention_dropout
             )
         )
-    blocks: list[nn.Module] = [
-        DistanceAttentionBlock(
-            own.embed_dim,
-            own.attention_heads,
-            own.ffn_embed_dim,
-            direction,
-            own.distance_alpha,
-            cfg.branch_dropout,
-        )
+    sizes = own.embed_dim, own.attention_heads, own.ffn_embed_dim
+    blocks = (
+        DistanceAttentionBlock(*sizes, direction, own.distance_alpha, cfg.branch_dropout)
         for direction in ("forward", "backward")
-    ]
+    )
     return SentenceLayer(MergedDirections(TwoDirections(*blocks), own.embed_dim))
 
 

@@ -145,10 +145,6 @@ class HeadWiseMatchBase(SentenceModel):
             [REDUCTIONS[self.head_pooling](outputs[level], mask) for level in range(len(self.levels))], dim=1
         )
 
-    def name_positions(self, words: list[str]) -> list[str]:
-        """The token at each position that the encoder reads, for a sentence of these words."""
-        return words if self.cls is None else ["[CLS]", *words]
-
     def score_pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """See ``SentenceModel.score_pairs``."""
         return self.matcher(first, second)

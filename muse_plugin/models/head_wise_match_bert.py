@@ -107,7 +107,7 @@ class HeadWiseMatchModel(HeadWiseMatchBase):
         return self.encoder(pieces, padding), padding
 
     def name_positions(self, words: list[str]) -> list[str]:
-        """See ``HeadWiseMatchBase.name_positions``."""
+        """See ``SentenceModel.name_positions``."""
         return [_FIRST, *words, _LAST]
 
 

@@ -101,7 +101,7 @@ class HeadWiseMatchTranslationModel(HeadWiseMatchBase):
         return states, mask if bool(mask.any()) else None
 
     def name_positions(self, words: list[str]) -> list[str]:
-        """See ``HeadWiseMatchBase.name_positions``."""
+        """See ``SentenceModel.name_positions``."""
         return [*words, "</s>"]
 
 

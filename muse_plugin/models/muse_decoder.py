@@ -200,8 +200,6 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
     def _embed(self, prev_output_tokens: Tensor, past: int, padded: bool) -> Tensor:
         """Embeds the tokens after the first ``past``; returns (T, B, C)."""
         x = self.embed_scale * self.embed_tokens(prev_output_tokens[:, past:])
-        if self.project_in_dim is not None:
-            x = self.project_in_dim(x)
         if self.embed_positions is not None:
             if past > 0 and not padded and x.shape[1] == 1:
                 # Any incremental state makes fairseq compute the last position only, and take rows as unpadded.

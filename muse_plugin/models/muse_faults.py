@@ -189,16 +189,13 @@ def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
     backend = str(cfg.conv_backend)
     if backend == "auto":
         return []
-    faults, has_kernels = [], False
+    faults, reads_backend = [], False
     for side, place in places.items():
         branches = {name for stage in read_stages(cfg, side, place) for name in stage}
-        if "long_short_range" in branches:
-            is_dynamic = True
-        else:
-            is_dynamic = "conv" in branches and str(getattr(cfg, f"{side}_conv_type", "dynamic")) in CONV_TYPES[:2]
-        if not is_dynamic:
+        kind = str(getattr(cfg, f"{side}_conv_type", "dynamic"))
+        if "long_short_range" not in branches and ("conv" not in branches or kind not in CONV_TYPES[:2]):
             continue
-        has_kernels = True
+        reads_backend = True
         layers = read_kernel_sizes(cfg, side)
         used = {size for sizes in layers for size in (sizes if getattr(cfg, "no_conv_gate", False) else [max(sizes)])}
         if backend == "fairseq_cuda" and not used <= {*FAIRSEQ_SIZES}:
@@ -206,7 +203,7 @@ def find_backend_faults(cfg: Any, places: dict[str, str]) -> list[str]:
                 f"--conv-backend fairseq_cuda has kernels of {', '.join(map(str, FAIRSEQ_SIZES))} tokens, but got "
                 f"--{side}-kernel-sizes {getattr(cfg, f'{side}_kernel_sizes')}; change one of them."
             )
-    if not has_kernels:
+    if not reads_backend:
         faults.append(
             f"--conv-backend is for dynamic and lightweight convolutions, but got {backend} for a model without one; "
             "drop the flag."

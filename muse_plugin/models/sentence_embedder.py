@@ -55,7 +55,7 @@ def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
             _fill(extra, average_character_ngrams, path, dictionary, *flags)
         extra.weight.requires_grad_(False)
     characters = features = None
-    kinds = read_word_features(cfg)
+    kinds = [] if str(cfg.word_features) == "none" else str(cfg.word_features).split(",")
     if task.character_dictionary is None and (kinds or str(cfg.character_encoder) != "none"):
         flag = "--word-features" if kinds else "--character-encoder"
         raise ValueError(
@@ -86,12 +86,6 @@ def build_embedder(cfg: Namespace, task: TaskOfSentences) -> nn.Module:
         word_dropout=cfg.word_dropout,
         unknown_idx=task.unknown_index,
     )
-
-
-def read_word_features(cfg: Namespace) -> list[str]:
-    """The features that the flag names; none for "none"."""
-    given = str(cfg.word_features)
-    return [] if given == "none" else given.split(",")
 
 
 def _fill(

@@ -214,6 +214,10 @@ class SentenceModel(BaseFairseqModel):
         words, lengths, mask = self.embed(src_tokens, src_lengths, src_characters)
         return self.encoder(words, lengths, mask), mask
 
+    def name_positions(self, words: list[str]) -> list[str]:
+        """The token at each position that the encoder reads, for a sentence of these words."""
+        return words if self.cls is None else ["[CLS]", *words]
+
     def represent(self, src_tokens: Tensor, src_lengths: Tensor, src_characters: Optional[Tensor] = None) -> Tensor:
         """One vector per sentence, shape (B, R); arguments as in ``encode``."""
         return self._pool(src_tokens, src_lengths, src_characters)[0]

@@ -54,10 +54,7 @@ class Sizes(NamedTuple):
 
 def _round_up(number: int, least: int = 1) -> int:
     """``least`` times the smallest power of two that is enough."""
-    size = least
-    while size < number:
-        size *= 2
-    return size
+    return least << max(0, (number - 1) // least).bit_length()
 
 
 def _captures(device: torch.device) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -113,16 +114,13 @@ def watch_attention(
         None.
     """
 
-    def show(number: int) -> Any:
-        def hook(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-            with torch.no_grad():
-                receive(number, weigh(module, *args, **named))
-
-        return hook
+    def show(number: int, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        with torch.no_grad():
+            receive(number, weigh(module, *args, **named))
 
     with ExitStack() as stack:
         for number, module in enumerate(modules):
-            stack.callback(module.register_forward_pre_hook(show(number), with_kwargs=True).remove)
+            stack.callback(module.register_forward_pre_hook(partial(show, number), with_kwargs=True).remove)
         yield
 
 
@@ -153,19 +151,13 @@ def record_heads(sources: Sequence[HeadSource]) -> Iterator[dict[int, Tensor]]:
     """
     outputs: dict[int, Tensor] = {}
 
-    def keep(number: int) -> Any:
-        def before(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            outputs[number] = args[0]
-
-        def after(module: nn.Module, args: Any, output: Tensor) -> None:
-            outputs[number] = output
-
-        return before if sources[number].is_input else after
+    def keep(number: int, module: nn.Module, args: tuple[Tensor, ...], output: Tensor | None = None) -> None:
+        outputs[number] = args[0] if output is None else output
 
     with ExitStack() as stack:
         for number, (module, is_input, _, _) in enumerate(sources):
             register = module.register_forward_pre_hook if is_input else module.register_forward_hook
-            stack.callback(register(keep(number)).remove)
+            stack.callback(register(partial(keep, number)).remove)
         yield outputs
 
 

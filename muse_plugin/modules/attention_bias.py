@@ -10,6 +10,7 @@ Sources: windows, Guo et al. 2020 (arXiv:1912.00544), section 1.2; direction and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -220,11 +221,7 @@ class SummedBias(AttentionBias):
 
     def forward(self, lengths: Tensor) -> Windows:
         """See ``AttentionBias.forward``."""
-        first, *rest = (bias(lengths) for bias in self.biases)
-        total: Windows = first
-        for other in rest:
-            total = total.intersect(other)
-        return total
+        return functools.reduce(Windows.intersect, (bias(lengths) for bias in self.biases))
 
 
 def count_identity_heads(bias: AttentionBias, heads: int) -> int:

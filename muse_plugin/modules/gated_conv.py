@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import operator
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -305,15 +306,11 @@ class StaticConv(GatedConv):
 
     def merge(self, kernels: list[Tensor]) -> Tensor:
         """Weighs kernels of several sizes by the gate and adds them up, each padded to the largest size."""
-        largest = max(self.kernel_sizes)
-        weights = self.gate_weights()
-        merged = None
-        for weight, kernel, size in zip(weights, kernels, self.kernel_sizes, strict=True):
+        largest, padded = max(self.kernel_sizes), []
+        for weight, kernel, size in zip(self.gate_weights(), kernels, self.kernel_sizes, strict=True):
             left = self._padding_left(largest) - self._padding_left(size)
-            padded = F.pad(kernel * weight.to(kernel.dtype), (left, largest - size - left))
-            merged = padded if merged is None else merged + padded
-        assert merged is not None
-        return merged
+            padded.append(F.pad(kernel * weight.to(kernel.dtype), (left, largest - size - left)))
+        return functools.reduce(operator.add, padded)
 
     def convolve(self, values: Tensor, kernel: Tensor, length: int) -> Tensor:
         """Applies a kernel of shape (C, C or 1, K) to values of shape (B, S, C); returns shape (B, length, C)."""

@@ -8,8 +8,10 @@ predicts the taps. Read next: ``dynamic_conv_band.py``, ``dynamic_conv_cpu.py``,
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,7 +28,6 @@ from muse_plugin.ops.softmax import softmax
 logger = logging.getLogger(__name__)
 
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
-_has_logged = False
 
 BACKENDS = ("auto", "reference", "band", "taps", "triton", "fairseq_cuda")
 
@@ -224,11 +225,9 @@ def _fits_fairseq(values: Tensor, kernels: Kernels) -> bool:
     return has_kernel and dynamic_conv_fairseq.is_built()
 
 
+@functools.cache
 def _log_missing_triton() -> None:
-    global _has_logged
-    if not _has_logged:
-        _has_logged = True
-        logger.info("dynamic convolutions run without their GPU kernels; for those, install Triton: pip install triton")
+    logger.info("dynamic convolutions run without their GPU kernels; for those, install Triton: pip install triton")
 
 
 def _run(backend: str, values: Tensor, kernels: Kernels, padding: Tensor | None) -> Tensor:
@@ -285,12 +284,7 @@ def _weigh(kernels: Kernels, dtype: torch.dtype) -> list[Tensor]:
 
 def _merge(kernels: Kernels, dtype: torch.dtype) -> tuple[Tensor, int]:
     """Adds up the kernels of several sizes, which convolution is linear in; returns the sum and its left padding."""
-    left = max(kernels.lefts)
-    right = kernels.look_ahead
-    merged = None
-    for weights, size, own in zip(_weigh(kernels, dtype), kernels.sizes, kernels.lefts, strict=True):
-        before, after = left - own, right - (size - 1 - own)
-        padded = weights if before == after == 0 else F.pad(weights, (before, after))
-        merged = padded if merged is None else merged + padded
-    assert merged is not None
-    return merged, left
+    left, right = max(kernels.lefts), kernels.look_ahead
+    pads = [(left - own, right - (size - 1 - own)) for size, own in zip(kernels.sizes, kernels.lefts, strict=True)]
+    weights = zip(_weigh(kernels, dtype), pads, strict=True)
+    return functools.reduce(operator.add, (F.pad(own, pad) if any(pad) else own for own, pad in weights)), left

@@ -57,14 +57,11 @@ def conv(values: Tensor, taps: Tensor, padding_left: int) -> Tensor:
     """
     _require_gpu(values)
     length, kernel_size = taps.shape[2:]
-    if kernel_size not in SIZES or padding_left not in (kernel_size // 2, kernel_size - 1):
+    if not fits(values, kernel_size, padding_left):
         raise NotImplementedError(
-            f"fairseq's CUDA kernels take {', '.join(map(str, SIZES))} taps, centred or causal, "
-            f"but got {kernel_size} taps with {padding_left} of them on the left; use backend='auto'."
-        )
-    if values.dtype not in DTYPES:
-        raise NotImplementedError(
-            f"fairseq's CUDA kernels take float16, float32 and float64, but got {values.dtype}; use backend='auto'."
+            f"fairseq's CUDA kernels take float16, float32 and float64, and {', '.join(map(str, SIZES))} taps, centred "
+            f"or causal, but got {values.dtype}, and {kernel_size} taps with {padding_left} of them on the left; use "
+            "backend='auto'."
         )
     positions = values.shape[2]
     shared = taps.stride(0) == 0 and taps.stride(2) == 0 and length == positions

@@ -143,8 +143,3 @@ def test_equal_weights_have_the_largest_entropy_and_a_single_key_the_smallest():
     assert [float(flat.overall().entropy), float(flat.overall().normalized_entropy)] == pytest.approx([3.0, 1.0])
     assert [float(sharp.overall().entropy), float(sharp.overall().normalized_entropy)] == [0.0, 0.0]
     assert float(sharp.overall().largest) == 1.0
-
-
-def test_an_unknown_view_is_refused():
-    with pytest.raises(ValueError, match="visible must be one of all, until, before, after, but got 'left'"):
-        AttentionStatistics(2, "left")

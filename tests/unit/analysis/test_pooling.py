@@ -421,11 +421,6 @@ def test_wide_characters_take_two_columns(tmp_path, drawn):
     assert sorted(words for words in texts if words) == [["a"], ["b"], ["中文"]]
 
 
-def test_words_that_do_not_fit_the_weights_are_refused():
-    with pytest.raises(ValueError, match=r"a weight for each word, but got 3 weights for 2 words"):
-        shaded_document.read_document("M", torch.ones(1, 3), ["a", "b"], 1)
-
-
 def test_colours_of_text_and_ground_are_far_apart():
     """Every shade leaves its word readable: a contrast of at least 4.5 to 1, as for text on the web."""
     pytest.importorskip("matplotlib", reason="needs the extra 'figures'")

@@ -10,6 +10,7 @@ from support.analysis_results import ticks_of
 from support.helpers import assert_close
 
 from muse_plugin.analysis import allocation, attention_map, convolutions, directions, head_tables
+from muse_plugin.analysis.analyze_model import Report, combine
 from muse_plugin.analysis.attention_sites import find_sites
 from muse_plugin.analysis.attention_statistics import REACH
 from muse_plugin.analysis.convolutions import GateRow
@@ -374,6 +375,10 @@ def test_sentences_of_one_word_have_no_distance_to_one_side(tmp_path):
     heads, distances, sharpness = head_tables.read_tables("M", observer)
     assert distances == []
     assert all(math.isnan(row.mean_distance_tokens) for row in heads)
-    for result in head_tables.make_results(heads, distances, sharpness):
+    masks = directions.read_masks("M", directions.find_directions(model))
+    attention = {"heads": heads, "distances": distances, "concentration": sharpness, "maps": []}
+    report = Report({**attention, "masks": masks, "offsets": []}, 1, None, {})
+    results, _ = combine([report], ["attention", "directions"])
+    for result in results:
         result.draw(tmp_path / f"{result.name}.svg")
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["attention_distance", "concentration"]
+    assert [result.name for result in results] == ["attention_distance", "concentration", "direction_masks"]

@@ -66,8 +66,3 @@ def test_dropout_acts_in_training():
     model = unfuse_(build(dropout=0.3)).train()
     source, previous = make_batch()
     assert not torch.equal(model(source, None, previous)[0], model(source, None, previous)[0])
-
-
-def test_branches_that_were_never_published_are_refused():
-    with pytest.raises(ValueError, match=r"^the unfused form knows no StaticConv, but the layer has it as conv\.$"):
-        unfuse_(build(encoder_conv_type="standard"))

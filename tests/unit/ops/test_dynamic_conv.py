@@ -354,7 +354,7 @@ def test_auto_on_a_gpu_is_triton_where_triton_can_run(monkeypatch, caplog, trito
     assert choose(1, 226, device="cuda") == "band"
     assert choose(5000, 3, device="cuda", dtype=torch.float64) == "reference"
     monkeypatch.setattr(op, "_HAS_TRITON", False)
-    monkeypatch.setattr(op, "_has_logged", False)
+    op._log_missing_triton.cache_clear()
     with caplog.at_level(logging.INFO):
         assert choose(75, 3, device="cuda") == "band"
         assert choose(76, 3, device="cuda") == "reference"

@@ -81,25 +81,21 @@ def test_one_kernel_for_all_positions_runs_in_lightconv(calls):
         assert_close(a, e, atol=1e-5)
 
 
-@pytest.mark.parametrize(("size", "padding_left"), [(1, 0), (4, 3), (4, 2), (9, 4), (3, 0), (15, 6), (256, 255)])
-def test_sizes_that_silently_return_zeros_are_refused(calls, size, padding_left):
-    values, taps = torch.randn(1, 2, 6, 4), torch.randn(1, 2, 6, size)
+@pytest.mark.parametrize(
+    ("size", "padding_left", "dtype"),
+    [
+        *((*pair, torch.float32) for pair in [(1, 0), (4, 3), (4, 2), (9, 4), (3, 0), (15, 6), (256, 255)]),
+        (3, 1, torch.bfloat16),
+    ],
+)
+def test_what_silently_returns_zeros_is_refused(calls, size, padding_left, dtype):
+    values, taps = torch.randn(1, 2, 6, 4, dtype=dtype), torch.randn(1, 2, 6, size)
     sentence = (
-        r"^fairseq's CUDA kernels take 3, 5, 7, 15, 31, 63, 127, 255 taps, centred or causal, "
-        rf"but got {size} taps with {padding_left} of them on the left; use backend='auto'\.$"
+        r"^fairseq's CUDA kernels take float16, float32 and float64, and 3, 5, 7, 15, 31, 63, 127, 255 taps, centred "
+        rf"or causal, but got {dtype}, and {size} taps with {padding_left} of them on the left; use backend='auto'\.$"
     )
     with pytest.raises(NotImplementedError, match=sentence):
         dynamic_conv(values, taps, padding_left=padding_left, backend="fairseq_cuda")
-    assert calls == []
-
-
-def test_bfloat16_is_refused(calls):
-    values, taps = torch.zeros(1, 1, 4, 2).bfloat16(), torch.zeros(1, 1, 4, 3)
-    sentence = (
-        r"^fairseq's CUDA kernels take float16, float32 and float64, but got torch\.bfloat16; use backend='auto'\.$"
-    )
-    with pytest.raises(NotImplementedError, match=sentence):
-        dynamic_conv(values, taps, padding_left=1, backend="fairseq_cuda")
     assert calls == []
 
 
