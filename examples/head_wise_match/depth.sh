@@ -5,7 +5,8 @@
 #   DATASET=snli BERT_DIR=.../bert-large-uncased ALL_LAYERS="4 8 12 16 20 24" bash examples/head_wise_match/depth.sh
 #
 #   ALL_LAYERS="1 2 3 4"   of BERT the lowest ones; other encoders are built with so many
-# Writes DEPTH-<encoder>.md and depth-<encoder>.svg into WORK_DIR/<data set>: accuracy on the test pairs, which chooses nothing here.
+# Writes DEPTH-<encoder>.md and depth-<encoder>.svg into WORK_DIR/<data set>: accuracy on the test pairs, which chooses nothing here;
+# and evaluate.sh's table for each depth, RESULTS-layers<n>.md.
 # Finished models are skipped. Arguments go to fairseq-train.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)

@@ -6,6 +6,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "recipe"))
 
@@ -58,6 +59,7 @@ def make_table(curves: Curves) -> str:
 
 def draw(curves: Curves, path: Path) -> None:
     """Writes the figure: a panel per encoder, a line per way to match; bars are deviations over seeds."""
+    legend: dict[str, Any] = {}
     with open_figure(path, 1.2 + 3.6 * len(curves), 3.0, "--output") as figure:
         for axes, (encoder, systems) in zip(
             figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True
@@ -68,15 +70,16 @@ def draw(curves: Curves, path: Path) -> None:
                 if not points:
                     continue
                 means, deviations = zip(*(mean_and_deviation(values) for _, values in points), strict=True)
-                axes.errorbar(
+                line = axes.errorbar(
                     [layers for layers, _ in points], means, [deviation or 0.0 for deviation in deviations],
                     color=color, marker=marker, markersize=5, capsize=3, label=system,
                 )  # fmt: skip
+                legend.setdefault(system, line)
             axes.set_title(encoder)
             axes.set_xticks(sorted({layers for curve in systems.values() for layers in curve}))
             axes.set_xlabel("layers of the encoder")
             axes.set_ylabel("test accuracy, %")
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", frameon=False)
+        figure.legend(legend.values(), legend.keys(), loc="outside right upper", frameon=False)
 
 
 def main() -> int:

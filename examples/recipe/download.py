@@ -153,9 +153,17 @@ def download(url: str, wanted: Wanted, folder: Path) -> Path:
         raise ValueError(f"the download {fault}")
     part.replace(path)
     if wanted.sha256 is None:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        print(f"{wanted.name}: nobody has published its checksum; the SHA-256 of what came is {digest}")
+        print(f"{wanted.name}: nobody has published its checksum; the SHA-256 of what came is {find_sha256(path)}")
     return path
+
+
+def find_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def check_url(url: str) -> None:

@@ -10,11 +10,12 @@ trees=${TREES:-0}
 kind_name=$kind$([[ "$trees" == 0 ]] || printf -- '-trees')
 data=$work_dir/$kind_name/data$vectors_suffix
 
-# Which windows the heads have (arXiv:1912.00544, Table 6): ALPHA, or SCALES=N/8 for one scale in all heads.
-check_scales() { # check_scales SCALES
-  [[ "$1" =~ ^((N/)?[0-9]+|N|all)(,((N/)?[0-9]+|N|all))*$ ]] ||
-    fail "SCALES must be numbers, fractions of the sentence such as N/8, N or all, with commas between, but is '$1'."
+check_scales() { # check_scales NAME VALUE
+  [[ "$2" =~ ^((N/)?[0-9]+|N|all)(,((N/)?[0-9]+|N|all))*$ ]] ||
+    fail "$1 must be numbers, fractions of the sentence such as N/8, N or all, with commas between, but is '$2'."
 }
+
+# Which windows the heads have (arXiv:1912.00544, Table 6): ALPHA, or SCALES=N/8 for one scale in all heads.
 scale_flags=()
 scale_suffix=
 if [[ -n "${ALPHA:-}${SCALES:-}" ]]; then
@@ -24,7 +25,7 @@ if [[ -n "${ALPHA:-}${SCALES:-}" ]]; then
     scale_suffix+=-alpha$ALPHA
   fi
   if [[ -n "${SCALES:-}" ]]; then
-    check_scales "$SCALES"
+    check_scales SCALES "$SCALES"
     scale_flags+=(--encoder-attention-scales "$SCALES")
     scale_suffix+=-scales${SCALES//[\/,]/_}
   fi

@@ -16,7 +16,7 @@ read -r -a singles <<<"${SINGLES-3 N/16 N/8 N/4}"
 
 # shellcheck source=examples/sst/common.sh
 . "$here/common.sh"
-for scale in "${singles[@]}"; do check_scales "$scale"; done
+for scale in "${singles[@]}"; do check_scales SINGLES "$scale"; done
 
 run_variant() { # run_variant NAME=VALUE FLAGS...
   local setting=$1

@@ -98,7 +98,7 @@ def _sentence(rank: int, size: int, by: signal.Signals) -> str:
     )
 
 
-def _apply() -> None:
+def _replace_call_main() -> None:
     @replace(distributed_utils, "call_main")
     def call_main(original: Any, cfg: Any, main: Callable[..., None], **kwargs: Any) -> None:
         training = cfg.distributed_training
@@ -120,6 +120,10 @@ def _apply() -> None:
         kwargs["start_rank"] = training.distributed_rank
         training.distributed_rank = None  # each process adds its number to the first
         _run_all(main, cfg, kwargs)
+
+
+def _apply() -> None:
+    _replace_call_main()
 
     @replace(distributed_utils, "all_gather_list")
     def all_gather_list(_: Any, data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:

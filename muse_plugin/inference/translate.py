@@ -163,7 +163,7 @@ class Translator:
 
         Raises:
             FileNotFoundError: if the checkpoint, a dictionary or the text pipeline is missing.
-            ValueError: if one of them is damaged or does not fit the others.
+            ValueError: if one of them is damaged or does not fit the others, or the model does not translate.
         """
         checkpoint = find_checkpoint(Path(path))
         state = None

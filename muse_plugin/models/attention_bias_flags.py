@@ -209,7 +209,7 @@ def warn_of_idle_bias_flags(cfg: Any, config_class: Any, side: str) -> None:
     plans = [plan for plan in plan_biases(cfg, side) if plan and plan.scales and plan.directions]
     if count := sum((plan.scales or ()).count(alone) for plan in plans if plan.masks_diagonal):
         logger.warning(
-            f"{count} heads see nothing: their scale {alone} shows a word itself alone, and a direction hides it; use "
+            f"heads that see nothing: {count}; scale {alone} shows a word itself alone, and a direction hides it; use "
             f"--{side}-attention-diagonal kept, or --{side}-attention-scales without {alone}."
         )
 

@@ -81,6 +81,6 @@ def test_contestants_can_be_left_out():
         select(["a", "b"], "a", "b")
 
 
-def test_unknown_settings_and_vocabularies_are_refused():
+def test_a_vocabulary_that_is_too_small_is_refused():
     with pytest.raises(ValueError, match=r"^--vocabulary must be at least 5, but got 4\.$"):
         ModelFactory(4)

@@ -349,7 +349,7 @@ def test_heads_that_see_nothing_are_counted(radii, alone, caplog):
     table = {"encoder_attention_scales": f"{alone},3,all", "encoder_attention_scale_heads": "[[2,0,0],[1,1,0]]"}
     build(**flags, **table)
     assert caplog.messages == [
-        f"3 heads see nothing: their scale {alone} shows a word itself alone, and a direction hides it; use "
+        f"heads that see nothing: 3; scale {alone} shows a word itself alone, and a direction hides it; use "
         f"--encoder-attention-diagonal kept, or --encoder-attention-scales without {alone}."
     ]
     caplog.clear()
