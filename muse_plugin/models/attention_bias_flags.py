@@ -202,12 +202,12 @@ def find_idle_bias_flags(cfg: Any, side: str) -> list[str]:
 
 
 def warn_of_idle_bias_flags(cfg: Any, config_class: Any, side: str) -> None:
-    """Warns of flags of one side that were given although none of the chosen biases reads them."""
+    """Warns of flags of one side that were given although none of the chosen biases reads them, and of blind heads."""
     where = f"with --{side}-attention-bias {getattr(cfg, f'{side}_attention_bias')}"
     warn_without_effect(cfg, config_class, find_idle_bias_flags(cfg, side), where)
     alone = Scale(0 if getattr(cfg, f"{side}_attention_scale_radii") else 1)
-    plans = [plan for plan in plan_biases(cfg, side) if plan and plan.scales and plan.directions]
-    if count := sum((plan.scales or ()).count(alone) for plan in plans if plan.masks_diagonal):
+    plans = [plan for plan in plan_biases(cfg, side) if plan and plan.directions and plan.masks_diagonal]
+    if count := sum(plan.scales.count(alone) for plan in plans if plan.scales):
         logger.warning(
             f"heads that see nothing: {count}; scale {alone} shows a word itself alone, and a direction hides it; use "
             f"--{side}-attention-diagonal kept, or --{side}-attention-scales without {alone}."

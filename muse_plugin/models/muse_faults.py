@@ -75,12 +75,10 @@ def check_config(
     if find_layer_type(cfg, "encoder") == MULTI_SCALE:
         warn_without_effect(cfg, config_class, ["encoder_ffn_embed_dim"], f"with --encoder-layer-type {MULTI_SCALE}")
     for side in ("encoder", "decoder"):
-        if side == "decoder" or find_layer_type(cfg, side) in (
-            PARALLEL,
-            MULTI_SCALE,
-        ):  # fairseq's decoder layer has no bias
+        kind = find_layer_type(cfg, side)
+        if side == "decoder" or kind in (PARALLEL, MULTI_SCALE):  # fairseq's decoder layer has no bias
             warn_of_idle_bias_flags(cfg, config_class, side)
-        if find_layer_type(cfg, side) == PARALLEL:
+        if kind == PARALLEL:
             warn_of_idle_branch_flags(cfg, config_class, side, read_stages(cfg, side))
 
 

@@ -288,24 +288,24 @@ def test_an_exact_index_finds_what_cosine_finds(faiss, shop, corpus, make_cache,
     assert "but it is damaged; remove it, and it is made again" in capsys.readouterr().err
 
 
-def test_a_compressed_index_of_wide_vectors_has_fewer_lists(faiss, tmp_path):
-    vectors = torch.randn(17000, 256, generator=torch.Generator().manual_seed(3))
-    meta = CacheMeta("f", "5", False, len(vectors), 256, "float32", 9)
-    with CacheWriter(tmp_path / "c", meta) as writer:
+def store_random_vectors(folder, width):
+    """17,000 random vectors and their cache: of a MiB they take more than a quarter."""
+    vectors = torch.randn(17000, width, generator=torch.Generator().manual_seed(3))
+    with CacheWriter(folder, CacheMeta("f", "5", False, len(vectors), width, "float32", 9)) as writer:
         writer.append(vectors, [str(i) for i in range(len(vectors))])
         writer.finish()
-    index = load_or_build(VectorCache(tmp_path / "c"), 1, 500)  # a MiB: it learns from 256 vectors
+    return vectors, VectorCache(folder)
+
+
+def test_a_compressed_index_of_wide_vectors_has_fewer_lists(faiss, tmp_path):
+    _, cache = store_random_vectors(tmp_path / "c", width=256)
+    index = load_or_build(cache, 1, 500)  # it learns from 256 vectors
     assert (faiss.extract_index_ivf(index).nlist, index.ntotal) == (6, 17000)
 
 
 def test_a_compressed_index_finds_most_of_the_nearest(faiss, tmp_path):
-    vectors = torch.randn(17000, 4, generator=torch.Generator().manual_seed(3))
-    meta = CacheMeta("f", "5", False, len(vectors), 4, "float32", 9)
-    with CacheWriter(tmp_path / "c", meta) as writer:
-        writer.append(vectors, [str(i) for i in range(len(vectors))])
-        writer.finish()
-    cache = VectorCache(tmp_path / "c")
-    index = load_or_build(cache, 1, 500)  # a MiB, of which the vectors would take more than a quarter
+    vectors, cache = store_random_vectors(tmp_path / "c", width=4)
+    index = load_or_build(cache, 1, 500)
     assert faiss.downcast_index(index).pq.M == 4
     assert not faiss.downcast_index(index).do_polysemous_training  # seconds for each byte of a vector's code
     assert index_path(cache, "IVF265,PQ4").exists()
