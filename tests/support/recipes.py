@@ -115,4 +115,4 @@ def parse_call(words: list[str]) -> Namespace:
 
 def read_flag(args: Namespace, name: str) -> object:
     """A flag as the model sees it: given, of the preset, or the model's default."""
-    return getattr(args, name, getattr(ARCH_MODEL_REGISTRY[args.arch].config_class(), name))
+    return getattr(args if hasattr(args, name) else ARCH_MODEL_REGISTRY[args.arch].config_class(), name)

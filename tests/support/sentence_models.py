@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models import MODEL_REGISTRY, build_model
@@ -128,6 +129,13 @@ def build(model: str = "multi_scale_transformer", task: object = None, seed: int
         with torch.no_grad():
             embedding.weight.mul_(8 if embedding.weight.requires_grad else 1)
     return net
+
+
+def faults_of(model: str = "multi_scale_transformer", task: object = None, **flags: object) -> list[str]:
+    """The sentences with which ``build`` refuses flags or data, one per line."""
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        build(model, task, **flags)
+    return str(caught.value).splitlines()
 
 
 @cache

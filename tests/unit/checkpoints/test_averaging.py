@@ -153,44 +153,34 @@ def test_fairseq_loads_the_written_file(tmp_path):
 # Which files
 
 
-def test_last_epochs_are_chosen_by_number_not_by_name(tmp_path):
-    for name in (
-        "checkpoint2",
-        "checkpoint9",
-        "checkpoint10",
-        "checkpoint_3_500",
-        "checkpoint_last",
-        "checkpoint_best",
-    ):
-        save_checkpoint(tmp_path / f"{name}.pt", make_model())
-    chosen = select_checkpoints([tmp_path], "epoch", 2)
-    assert [path.name for path in chosen] == ["checkpoint10.pt", "checkpoint9.pt"]
-    chosen = select_checkpoints([tmp_path], "epoch", 2, upper_bound=9)
-    assert [path.name for path in chosen] == ["checkpoint9.pt", "checkpoint2.pt"]
+@pytest.mark.parametrize(
+    ("kind", "numbers", "last", "bound", "last_up_to_it"),
+    [
+        ("epoch", ("2", "9", "10", "_3_500"), ["10", "9"], 9, ["9", "2"]),
+        ("update", ("_1_900", "_2_1000", "_2_1100", "3"), ["_2_1100", "_2_1000"], 1000, ["_2_1000", "_1_900"]),
+    ],
+)
+def test_last_checkpoints_are_chosen_by_number_not_by_name(tmp_path, kind, numbers, last, bound, last_up_to_it):
+    for number in (*numbers, "_last", "_best"):
+        save_checkpoint(tmp_path / f"checkpoint{number}.pt", make_model())
+    for upper_bound, expected in ((None, last), (bound, last_up_to_it)):
+        chosen = select_checkpoints([str(tmp_path)], kind, 2, upper_bound=upper_bound)
+        assert [path.name for path in chosen] == [f"checkpoint{number}.pt" for number in expected]
 
 
-def test_last_updates_are_chosen_by_number_of_updates(tmp_path):
-    for name in ("checkpoint_1_900", "checkpoint_2_1000", "checkpoint_2_1100", "checkpoint3", "checkpoint_last"):
-        save_checkpoint(tmp_path / f"{name}.pt", make_model())
-    chosen = select_checkpoints([str(tmp_path)], "update", 2)
-    assert [path.name for path in chosen] == ["checkpoint_2_1100.pt", "checkpoint_2_1000.pt"]
-    chosen = select_checkpoints([str(tmp_path)], "update", 2, upper_bound=1000)
-    assert [path.name for path in chosen] == ["checkpoint_2_1000.pt", "checkpoint_1_900.pt"]
-
-
-@pytest.mark.parametrize(("maximize", "expected"), [(False, ["4.1200", "4.1301"]), (True, ["10.0010", "4.1301"])])
-def test_best_checkpoints_follow_the_direction_of_the_metric(tmp_path, maximize, expected):
-    for value in ("4.1301", "4.1200", "10.0010"):
+@pytest.mark.parametrize(
+    ("values", "maximize", "expected"),
+    [
+        (("4.1301", "4.1200", "10.0010"), False, ["4.1200", "4.1301"]),
+        (("4.1301", "4.1200", "10.0010"), True, ["10.0010", "4.1301"]),
+        (("-0.2000", "-0.1000", "0.3000"), False, ["-0.2000", "-0.1000"]),
+    ],
+)
+def test_best_checkpoints_follow_the_direction_of_the_metric(tmp_path, values, maximize, expected):
+    for value in values:
         save_checkpoint(tmp_path / f"checkpoint.best_loss_{value}.pt", make_model(), maximize_metric=maximize)
     chosen = select_checkpoints([tmp_path], "best", 2)
     assert [path.name for path in chosen] == [f"checkpoint.best_loss_{value}.pt" for value in expected]
-
-
-def test_best_checkpoints_may_have_negative_scores(tmp_path):
-    for value in ("-0.2000", "-0.1000", "0.3000"):
-        save_checkpoint(tmp_path / f"checkpoint.best_pearson_{value}.pt", make_model(), maximize_metric=False)
-    chosen = select_checkpoints([tmp_path], "best", 2)
-    assert [path.name for path in chosen] == [f"checkpoint.best_pearson_{value}.pt" for value in ("-0.2000", "-0.1000")]
 
 
 def test_all_best_checkpoints_need_no_direction(tmp_path):
@@ -272,34 +262,36 @@ def test_different_parameters_are_refused_by_file_and_name(tmp_path):
         average_checkpoints(paths[::-1])
 
 
-def test_many_different_parameters_are_counted(tmp_path):
-    paths = save_models(tmp_path, [{"w": torch.ones(1)}, {f"w{i}": torch.ones(1) for i in range(8)}])
-    with pytest.raises(ValueError, match=r"lacks w and .* has in addition w0, w1, w2, w3, w4 and 3 more"):
-        average_checkpoints(paths)
-
-
-def test_different_shapes_are_refused_by_file_and_name(tmp_path):
-    # Shapes that broadcast would be added up without a word.
-    paths = save_models(tmp_path, [{"w": torch.ones(3, 4)}, {"w": torch.ones(4)}])
-    with pytest.raises(
-        ValueError, match=r"same shapes, but .*checkpoint2\.pt differs in w \(\(4,\) instead of \(3, 4\)\)"
-    ):
-        average_checkpoints(paths)
-
-
-def test_different_integer_tensors_are_refused(tmp_path):
-    paths = save_models(tmp_path, [{"index": torch.tensor([1, 2])}, {"index": torch.tensor([1, 3])}])
-    with pytest.raises(
-        ValueError, match=r"must be equal in all checkpoints, but index in .*2\.pt differs from .*1\.pt"
-    ):
-        average_checkpoints(paths)
-
-
-def test_integer_in_one_file_and_float_in_another_is_refused(tmp_path):
-    paths = save_models(tmp_path, [{"w": torch.tensor([1, 2])}, {"w": torch.tensor([1.0, 3.0])}])
-    with pytest.raises(
-        ValueError, match=r"or in none, .*2\.pt differs in w \(torch\.float32 instead of torch\.int64\)"
-    ):
+@pytest.mark.parametrize(
+    ("first", "second", "sentence"),
+    [
+        (
+            {"w": torch.ones(1)},
+            {f"w{i}": torch.ones(1) for i in range(8)},
+            r"lacks w and .* has in addition w0, w1, w2, w3, w4 and 3 more",
+        ),
+        # Shapes that broadcast would be added up without a word.
+        (
+            {"w": torch.ones(3, 4)},
+            {"w": torch.ones(4)},
+            r"same shapes, but .*checkpoint2\.pt differs in w \(\(4,\) instead of \(3, 4\)\)",
+        ),
+        (
+            {"index": torch.tensor([1, 2])},
+            {"index": torch.tensor([1, 3])},
+            r"must be equal in all checkpoints, but index in .*2\.pt differs from .*1\.pt",
+        ),
+        (
+            {"w": torch.tensor([1, 2])},
+            {"w": torch.tensor([1.0, 3.0])},
+            r"or in none, .*2\.pt differs in w \(torch\.float32 instead of torch\.int64\)",
+        ),
+    ],
+    ids=["names", "shapes", "integers", "kinds of numbers"],
+)
+def test_parameters_that_have_no_mean_are_refused_by_file_and_name(tmp_path, first, second, sentence):
+    paths = save_models(tmp_path, [first, second])
+    with pytest.raises(ValueError, match=sentence):
         average_checkpoints(paths)
 
 

@@ -71,23 +71,14 @@ def test_the_kernels_of_fairseq_that_are_built_are_named(changes, state, found, 
     assert render(rows).endswith("Training works on the GPU.")
 
 
-@pytest.mark.parametrize(
-    ("module", "label"),
-    [
-        ("torch", "torch"),
-        ("numpy", "numpy"),
-        ("fairseq", "fairseq"),
-        ("hydra", "hydra"),
-        ("omegaconf", "omegaconf"),
-    ],
-)
-def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(module, label):
+@pytest.mark.parametrize("module", ["torch", "numpy", "fairseq", "hydra", "omegaconf"])
+def test_missing_necessity_stops_training_and_names_its_cost_and_the_command(module):
     rows = examine(**{module: MISSING_ONE})
-    assert rows[label].state == MISSING
-    assert doctor.find_obstacles(list(rows.values())) == [label]
+    assert rows[module].state == MISSING
+    assert doctor.find_obstacles(list(rows.values())) == [module]
     text = render(rows)
-    assert text.endswith(f"Training cannot work: {label}.")
-    (advice,) = [line for line in text.splitlines() if line.startswith(f"MISSING {label}: ")]
+    assert text.endswith(f"Training cannot work: {module}.")
+    (advice,) = [line for line in text.splitlines() if line.startswith(f"MISSING {module}: ")]
     assert "nothing can be trained" in advice
     assert "Fix: bash " in advice
     assert "scripts/setup.sh" in advice
@@ -238,19 +229,17 @@ def test_plugin_must_register_models_and_should_be_installed():
     assert doctor.find_obstacles(list(rows.values())) == ["muse_plugin"]
 
 
-def test_without_gpu_training_works_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+@pytest.mark.parametrize(
+    ("program", "state", "cost"),
+    [(None, MISSING, "training uses the CPU"), ("/usr/bin/x", WARN, "this build of torch is for the CPU only")],
+    ids=["no GPU", "a GPU that torch was not built for"],
+)
+def test_without_a_gpu_for_torch_training_works_on_the_cpu(monkeypatch, program, state, cost):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: program)
     rows = examine(torch=Finding("2.13.0+cpu", facts={"cuda_build": None}))
-    assert rows["GPU"].state == MISSING
-    assert "training uses the CPU" in rows["GPU"].cost
+    assert rows["GPU"].state == state
+    assert cost in rows["GPU"].cost
     assert render(rows).endswith("Training works on the CPU.")
-
-
-def test_gpu_that_torch_was_not_built_for_is_a_warning(monkeypatch):
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: f"/usr/bin/{name}")
-    rows = examine(torch=Finding("2.13.0+cpu", facts={"cuda_build": None}))
-    assert rows["GPU"].state == WARN
-    assert "this build of torch is for the CPU only" in rows["GPU"].cost
 
 
 # The second process

@@ -303,19 +303,6 @@ def test_a_bias_of_long_short_range_needs_no_self_attention_beside_it():
     assert scales_of(net) == [["1", "1"], ["1", "N/2"]]
 
 
-def test_faults_of_both_sides_are_reported_together():
-    sentences = faults_of(
-        encoder_attention_bias="everything",
-        encoder_kernel_sizes="4",
-        decoder_attention_bias="multi-scale",
-        decoder_attention_scales="1,N/2",
-        input_dropout=2.0,
-    )
-    assert len(sentences) == 4
-    for beginning in ("--encoder-attention-bias", "--encoder-kernel-sizes", "--decoder-attention-scales", "--input-"):
-        assert sum(sentence.startswith(beginning) for sentence in sentences) == 1, beginning
-
-
 def test_flags_of_a_bias_do_not_matter_without_it():
     flags = {"attention_scales": "4", "attention_scale_heads": "nonsense", "distance_alpha": -1.0}
     net = build(**both(**flags, attention_bias_layers="99"))
@@ -408,10 +395,7 @@ def test_presets_of_windows_hand_out_their_heads_by_the_published_rule(name, exp
     assert all(plan.bias is None for plan in layer_plans(preset(name), "decoder"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["plain_transformer", "plain_transformer_tiny", "transformer_distance_tiny"],
-)
+@pytest.mark.parametrize("name", ["plain_transformer", "plain_transformer_tiny", "transformer_distance_tiny"])
 def test_the_plain_transformer_has_a_branch_per_stage(name):
     flat = preset(name)
     for plan in layer_plans(flat, "encoder"):

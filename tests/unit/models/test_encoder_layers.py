@@ -231,6 +231,40 @@ def test_pruned_layers_keep_their_windows_and_can_be_built_again(variant):
 
 
 @pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("parallel", "encoder_head_dim", 4),
+        ("distance", "encoder_head_dim", 4),
+        ("multi_scale", "encoder_branches", "self_attention,ffn"),
+        ("distance", "encoder_normalize_before", True),
+        ("distance", "encoder_distance_slopes", "learned"),
+        ("fairseq", "decoder_attention_bias", "distance"),
+        ("fairseq", "int8_inference", True),
+    ],
+)
+def test_flags_that_a_kind_of_layer_does_not_read_are_named(kind, name, value):
+    side = "decoder" if kind == "fairseq" else "encoder"
+    assert faults_of(**{f"{side}_layer_type": kind, name: value}) == [
+        f"--{name.replace('_', '-')} has no effect with --{side}-layer-type {kind}, but got {value}; drop it."
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("heads", "sentence"),
+    [
+        (0, "--encoder-attention-heads must be at least 1, but got 0."),
+        (
+            3,
+            "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3; change one of them.",
+        ),
+    ],
+)
+def test_heads_that_the_width_cannot_have_are_named(kind, heads, sentence):
+    assert faults_of(encoder_layer_type=kind, encoder_attention_heads=heads) == [sentence]
+
+
+@pytest.mark.parametrize(
     ("flags", "sentence"),
     [
         (
@@ -238,58 +272,17 @@ def test_pruned_layers_keep_their_windows_and_can_be_built_again(variant):
             "--encoder-layer-type must be one of parallel, multi_scale, distance, but got 'window'.",
         ),
         ({"decoder_layer_type": "muse"}, "--decoder-layer-type must be one of parallel, fairseq, but got 'muse'."),
-        ({"encoder_head_dim": 4}, "--encoder-head-dim has no effect with --encoder-layer-type parallel, but got 4"),
-        (
-            {"encoder_layer_type": "distance", "encoder_head_dim": 4},
-            "--encoder-head-dim has no effect with --encoder-layer-type distance, but got 4; drop it.",
-        ),
         (
             {"encoder_layer_type": "multi_scale", "encoder_head_dim": 0},
             "--encoder-head-dim must be at least 1, but got 0.",
-        ),
-        (
-            {"encoder_layer_type": "multi_scale", "encoder_attention_heads": 0},
-            "--encoder-attention-heads must be at least 1, but got 0.",
-        ),
-        (
-            {"encoder_layer_type": "distance", "encoder_attention_heads": 0},
-            "--encoder-attention-heads must be at least 1, but got 0.",
-        ),
-        (
-            {"encoder_layer_type": "multi_scale", "encoder_attention_heads": 3},
-            "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3; change one of them.",
-        ),
-        (
-            {"encoder_layer_type": "distance", "encoder_attention_heads": 3},
-            "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3; change one of them.",
-        ),
-        (
-            {"encoder_layer_type": "multi_scale", "encoder_branches": "self_attention,ffn"},
-            "--encoder-branches has no effect with --encoder-layer-type multi_scale, but got self_attention,ffn; drop",
-        ),
-        (
-            {"encoder_layer_type": "distance", "encoder_normalize_before": True},
-            "--encoder-normalize-before has no effect with --encoder-layer-type distance, but got True; drop it.",
         ),
         (
             {"encoder_layer_type": "distance", "encoder_attention_bias": "distance"},
             "--encoder-layer-type distance has masks of its own, but got --encoder-attention-bias distance; drop one",
         ),
         (
-            {"encoder_layer_type": "distance", "encoder_distance_slopes": "learned"},
-            "--encoder-distance-slopes has no effect with --encoder-layer-type distance, but got learned; drop it.",
-        ),
-        (
             {"encoder_layer_type": "distance", "encoder_distance_alpha": -1.0},
             "--encoder-distance-alpha: the alpha of the distance mask must be a finite number of at least 0, but got",
-        ),
-        (
-            {"decoder_layer_type": "fairseq", "decoder_attention_bias": "distance"},
-            "--decoder-attention-bias has no effect with --decoder-layer-type fairseq, but got distance; drop it.",
-        ),
-        (
-            {"decoder_layer_type": "fairseq", "int8_inference": True},
-            "--int8-inference has no effect with --decoder-layer-type fairseq, but got True; drop it.",
         ),
     ],
 )

@@ -177,13 +177,10 @@ def test_build_raises_error_for_an_unknown_choice_and_lists_the_known_ones():
     ]
 
 
-def test_build_raises_error_when_dropout_is_out_of_range():
-    assert faults_of(dropout=1.0, branch_dropout=0.1) == ["--dropout must lie in [0, 1), but got 1.0."]
-
-
-def test_one_wrong_dropout_is_reported_once():
-    # --branch-dropout was not given: naming it would send the user looking for a flag that is not there.
-    assert faults_of(dropout=1.0) == ["--dropout must lie in [0, 1), but got 1.0."]
+@pytest.mark.parametrize("others", [{}, {"branch_dropout": 0.1}])
+def test_a_wrong_dropout_is_reported_once(others):
+    # Where --branch-dropout is not given, naming it would send the user looking for a flag that is not there.
+    assert faults_of(dropout=1.0, **others) == ["--dropout must lie in [0, 1), but got 1.0."]
 
 
 def test_build_raises_error_when_shared_embeddings_have_different_dictionaries():
@@ -284,38 +281,53 @@ def test_build_raises_error_when_long_short_range_meets_another_convolution(side
     assert f"--{side}-{flag.replace('_', '-')} {value}" in sentence
 
 
-def test_all_faults_are_reported_together():
-    sentences = faults_of(
-        encoder_kernel_sizes="4",
-        decoder_kernel_sizes="",
-        encoder_attention_heads=3,
-        decoder_conv_heads=5,
-        input_dropout=2.0,
-        weight_dropout=-1.0,
-    )
-    assert len(sentences) == 6
-    beginnings = (
-        "--encoder-kernel-sizes: kernel sizes must be odd",
-        "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3",
-        "--decoder-kernel-sizes: kernel sizes must hold at least one size",
-        "--decoder-embed-dim must be divisible by --decoder-conv-heads, but got 16 and 5",
-        "--input-dropout must lie in [0, 1), but got 2.0",
-        "--weight-dropout must lie in [0, 1), but got -1.0",
-    )
+@pytest.mark.parametrize(
+    ("flags", "beginnings"),
+    [
+        (
+            {
+                "encoder_kernel_sizes": "4",
+                "decoder_kernel_sizes": "",
+                "encoder_attention_heads": 3,
+                "decoder_conv_heads": 5,
+                "input_dropout": 2.0,
+                "weight_dropout": -1.0,
+            },
+            [
+                "--encoder-kernel-sizes: kernel sizes must be odd",
+                "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 16 and 3",
+                "--decoder-kernel-sizes: kernel sizes must hold at least one size",
+                "--decoder-embed-dim must be divisible by --decoder-conv-heads, but got 16 and 5",
+                "--input-dropout must lie in [0, 1), but got 2.0",
+                "--weight-dropout must lie in [0, 1), but got -1.0",
+            ],
+        ),
+        (
+            {
+                "encoder_attention_bias": "everything",
+                "encoder_kernel_sizes": "4",
+                "input_dropout": 2.0,
+                "decoder_attention_bias": "multi-scale",
+                "decoder_attention_scales": "1,N/2",
+            },
+            ["--encoder-attention-bias", "--encoder-kernel-sizes", "--decoder-attention-scales", "--input-"],
+        ),
+        (
+            {"encoder_branches": "conv,recurrence", "encoder_kernel_sizes": "4"},
+            ["--encoder-branches", "--encoder-kernel-sizes"],
+        ),
+        (
+            {"target_symbols": 25, "share_all_embeddings": True, "input_dropout": 2.0},
+            ["--share-all-embeddings", "--input-dropout"],
+        ),
+    ],
+    ids=["of both sides", "with a bias", "of one side", "with embeddings"],
+)
+def test_all_faults_are_reported_together(flags, beginnings):
+    sentences = faults_of(**flags)
+    assert len(sentences) == len(beginnings)
     for beginning in beginnings:
         assert sum(sentence.startswith(beginning) for sentence in sentences) == 1, beginning
-
-
-def test_two_faults_of_one_side_are_reported_together():
-    sentences = faults_of(encoder_branches="conv,recurrence", encoder_kernel_sizes="4")
-    assert len(sentences) == 2
-    assert "--encoder-branches" in sentences[0]
-    assert "--encoder-kernel-sizes" in sentences[1]
-
-
-def test_shared_embeddings_are_reported_together_with_other_faults():
-    sentences = faults_of(target_symbols=25, share_all_embeddings=True, input_dropout=2.0)
-    assert len(sentences) == 2
 
 
 def test_training_command_ends_with_the_sentence(tmp_path):

@@ -6,16 +6,9 @@ from argparse import Namespace
 
 import pytest
 from fairseq.models import build_model
-from support.sentence_models import MODELS, TRUNK, build, make_task
+from support.sentence_models import MODELS, TRUNK, build, faults_of, make_task
 
 TRANSFORMERS = ("multi_scale_transformer", "sentence_transformer", "sentence_muse")
-
-
-def faults_of(model="multi_scale_transformer", task=None, **flags):
-    """The sentences that are reported, one per line."""
-    with pytest.raises(ValueError, match=r"\S") as caught:
-        build(model, task, **flags)
-    return str(caught.value).splitlines()
 
 
 def test_the_flags_that_the_others_change_one_by_one_are_good():
@@ -24,7 +17,7 @@ def test_the_flags_that_the_others_change_one_by_one_are_good():
 
 
 SIZES = ["word_embed_dim", "character_ngram_dim", "character_embed_dim", "character_features", "encoder_embed_dim"]
-RATES = ["embedding_dropout", "dropout", "classifier_dropout"]
+RATES = ["embedding_dropout", "dropout", "classifier_dropout", "classifier_input_dropout"]
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -52,10 +45,13 @@ def test_build_raises_error_when_a_rate_of_the_trunk_is_no_probability(name):
         ("sentence_bigru", "encoder_layers"),
         ("sentence_bigru", "encoder_hidden_size"),
         ("sentence_cnn", "encoder_filters"),
+        ("distance_attention_network", "encoder_attention_heads"),
+        ("distance_attention_network", "encoder_ffn_embed_dim"),
+        *(("lama", name) for name in ("encoder_hidden_size", "pooling_heads", "pooling_rank", "pooling_hidden_dim")),
     ],
 )
-def test_build_raises_error_when_a_size_of_the_encoder_is_below_one(model, name):
-    assert f"--{name.replace('_', '-')} must be at least 1, but got 0." in faults_of(model, **{name: 0})
+def test_build_raises_error_when_a_size_of_the_encoder_or_the_pooling_is_below_one(model, name):
+    assert faults_of(model, **{name: 0}) == [f"--{name.replace('_', '-')} must be at least 1, but got 0."]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +80,7 @@ def test_build_reports_all_faults_together():
     assert "rnn" in found[3]
 
 
-@pytest.mark.parametrize("model", ["sentence_transformer", "sentence_muse"])
+@pytest.mark.parametrize("model", ["sentence_transformer", "sentence_muse", "distance_attention_network"])
 def test_build_raises_error_when_heads_do_not_divide_the_width(model):
     assert faults_of(model, encoder_attention_heads=5) == [
         "--encoder-embed-dim must be divisible by --encoder-attention-heads, but got 12 and 5; change one of them."

@@ -543,16 +543,9 @@ def test_noise_of_the_presets():
 
 
 def test_baselines_have_the_sizes_of_their_flags():
-    sizes = {
-        "sentence_bigru": 300,
-        "sentence_cnn": 300,
-        "sentence_average": 300,
-        "sentence_transformer": 300,
-        "sentence_muse": 300,
-    }
-    for name, width in sizes.items():
+    for name in ("sentence_bigru", "sentence_cnn", "sentence_average", "sentence_transformer", "sentence_muse"):
         net = build_preset(name)
-        assert net.encoder.output_size == width
+        assert net.encoder.output_size == 300
         vector = net.represent(**make_input(make_sentences(3, 2)))
-        assert vector.shape == (2, width)
+        assert vector.shape == (2, 300)
         assert net.pair_features == "product"

@@ -141,17 +141,11 @@ def test_a_scale_that_cannot_be_is_refused(scale, options, words):
 # ---- directions ---------------------------------------------------------------------------------------------------
 
 
-def test_published_directions_leave_out_the_word_itself():
-    bias = Direction(["forward", "backward", "both"])
-    assert ranges_of(bias, 7) == [[(-ALL, -1), (1, ALL), (-ALL, ALL)]]
-    tests = (lambda i, j: j < i, lambda i, j: j > i, lambda i, j: True)
-    assert_attends(bias, 5, lambda h, i, j: 0.0 if tests[h](i, j) else -math.inf)
-
-
-def test_directions_may_keep_the_word_itself():
-    bias = Direction(["forward", "backward", "both"], masks_diagonal=False)
-    assert ranges_of(bias, 7) == [[(-ALL, 0), (0, ALL), (-ALL, ALL)]]
-    tests = (lambda i, j: j <= i, lambda i, j: j >= i, lambda i, j: True)
+@pytest.mark.parametrize(("settings", "nearest"), [({}, 1), ({"masks_diagonal": False}, 0)])
+def test_directions_leave_out_the_word_itself_unless_told_otherwise(settings, nearest):
+    bias = Direction(["forward", "backward", "both"], **settings)
+    assert ranges_of(bias, 7) == [[(-ALL, -nearest), (nearest, ALL), (-ALL, ALL)]]
+    tests = (lambda i, j: j <= i - nearest, lambda i, j: j >= i + nearest, lambda i, j: True)
     assert_attends(bias, 5, lambda h, i, j: 0.0 if tests[h](i, j) else -math.inf)
 
 

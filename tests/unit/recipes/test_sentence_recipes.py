@@ -127,81 +127,77 @@ def test_one_gpu_trains_one_model(tmp_path):
     assert (args.distributed_world_size, args.cpu, args.fp16) == (1, False, False)
 
 
-def test_the_distance_network_has_its_papers_settings_and_a_run_without_distance(tmp_path):
-    model = {"MODEL": "distance_attention_network"}
-    (args,) = read_commands(tmp_path / "with", "snli", **model)
-    assert (args.arch, args.lr, args.batch_size, args.max_epoch) == ("distance_attention_network", [0.001], 64, 20)
-    assert args.save_dir.endswith("sick/distance_attention_network-seed1/checkpoints")
-    assert [read_flag(args, f"encoder_{name}") for name in ("embed_dim", "ffn_embed_dim")] == [300, 1200]
-    assert read_flag(args, "distance_alpha") == 1.5
-    (args,) = read_commands(tmp_path / "without", "snli", DISTANCE_ALPHA="0", **model)
-    assert read_flag(args, "distance_alpha") == 0
-    assert args.save_dir.endswith("sick/distance_attention_network-alpha0-seed1/checkpoints")
-
-
-def test_the_rate_may_fall_after_every_epoch(tmp_path):
-    (args,) = read_commands(tmp_path / "falling", "sst", DECAY="0.15")
-    assert (args.force_anneal, args.lr_shrink) == (2, 0.85)
-    run = tmp_path / "falling" / "work" / "fine" / "multi_scale_transformer-seed1"
-    assert "decay=0.15" in (run / "settings.txt").read_text(encoding="utf-8").splitlines()
-    (args,) = read_commands(tmp_path / "constant", "sst", DECAY="0")
-    assert args.force_anneal is None
+DISTANCE_NETWORK = {
+    "lr": [0.001],
+    "batch_size": 64,
+    "max_epoch": 20,
+    "encoder_embed_dim": 300,
+    "encoder_ffn_embed_dim": 1200,
+}
+SMALL_PAIRS = {"encoder_embed_dim": 200, "embedding_dropout": 0.1, "lr": [0.001], "batch_size": 32}
+LARGE_PAIRS = {"encoder_embed_dim": 600, "embedding_dropout": 0.5, "lr": [0.00025], "batch_size": 128}
 
 
 @pytest.mark.parametrize(
-    ("dataset", "profile", "run", "expected"),
+    ("recipe", "settings", "run", "flags"),
     [
-        ("sick", None, "sentence_bigru", (200, 0.1, [0.001], 32)),
-        ("scitail-small", None, "sentence_bigru", (200, 0.1, [0.001], 32)),
-        ("sick", "published", "sentence_bigru-published", (600, 0.5, [0.00025], 32)),
-        ("snli", None, "sentence_bigru", (600, 0.5, [0.00025], 128)),
-        ("snli", "published", "sentence_bigru", (600, 0.5, [0.00025], 128)),
-        ("snli", "small", "sentence_bigru-small", (200, 0.1, [0.001], 32)),
+        ("sst", "", "fine/multi_scale_transformer", {"word_dropout": 0.1}),
+        ("sst", "WORD_DROPOUT=0", "fine/multi_scale_transformer-dropped0", {"word_dropout": 0}),
+        ("sst", "ALPHA=-0.5", "fine/multi_scale_transformer-alpha-0.5", {"encoder_attention_scale_alpha": -0.5}),
+        ("sst", "SCALES=N/16", "fine/multi_scale_transformer-scalesN_16", {"encoder_attention_scales": "N/16"}),
+        ("sst", "DECAY=0.15", "fine/multi_scale_transformer", {"force_anneal": 2, "lr_shrink": 0.85}),
+        ("sst", "DECAY=0", "fine/multi_scale_transformer", {"force_anneal": None}),
+        ("sst", "MODEL=sentence_average", "fine/sentence_average", {}),
+        ("mtl16", "MODEL=sentence_average", "apparel/sentence_average", {}),
+        *(
+            (
+                recipe,
+                "MODEL=sentence_average WORD_DROPOUT=0.3 HIDDEN=0",
+                f"{folder}/sentence_average-dropped0.3-hidden0",
+                {"word_dropout": 0.3, "classifier_hidden_dim": 0},
+            )
+            for recipe, folder in (("sst", "fine"), ("mtl16", "apparel"))
+        ),
+        ("snli", "MODEL=sentence_transformer", "sick/sentence_transformer", {"encoder_normalize_before": False}),
+        (
+            "snli",
+            "MODEL=sentence_transformer PRE_NORM=1",
+            "sick/sentence_transformer-pre-norm",
+            {"encoder_normalize_before": True},
+        ),
+        (
+            "snli",
+            "MODEL=distance_attention_network",
+            "sick/distance_attention_network",
+            {**DISTANCE_NETWORK, "arch": "distance_attention_network", "distance_alpha": 1.5},
+        ),
+        (
+            "snli",
+            "MODEL=distance_attention_network DISTANCE_ALPHA=0",
+            "sick/distance_attention_network-alpha0",
+            {"distance_alpha": 0},
+        ),
+        ("snli", "MODEL=sentence_bigru DATASET=sick", "sick/sentence_bigru", SMALL_PAIRS),
+        ("snli", "MODEL=sentence_bigru DATASET=scitail-small", "scitail-small/sentence_bigru", SMALL_PAIRS),
+        (
+            "snli",
+            "MODEL=sentence_bigru DATASET=sick PROFILE=published",
+            "sick/sentence_bigru-published",
+            {**LARGE_PAIRS, "batch_size": 32},
+        ),
+        ("snli", "MODEL=sentence_bigru DATASET=snli", "snli/sentence_bigru", LARGE_PAIRS),
+        ("snli", "MODEL=sentence_bigru DATASET=snli PROFILE=published", "snli/sentence_bigru", LARGE_PAIRS),
+        ("snli", "MODEL=sentence_bigru DATASET=snli PROFILE=small", "snli/sentence_bigru-small", SMALL_PAIRS),
     ],
 )
-def test_small_data_sets_of_pairs_have_settings_of_their_own(tmp_path, dataset, profile, run, expected):
-    settings = {"DATASET": dataset, "MODEL": "sentence_bigru"} | ({"PROFILE": profile} if profile else {})
-    (args,) = read_commands(tmp_path, "snli", data_folder=f"{dataset}/data", **settings)
-    assert (args.encoder_embed_dim, args.embedding_dropout, args.lr, args.batch_size) == expected
-    assert args.save_dir.endswith(f"{dataset}/{run}-seed1/checkpoints")
-
-
-def test_the_transformer_may_normalise_first(tmp_path):
-    (args,) = read_commands(tmp_path / "pre", "snli", PRE_NORM="1", MODEL="sentence_transformer")
-    assert args.encoder_normalize_before
-    assert args.save_dir.endswith("sick/sentence_transformer-pre-norm-seed1/checkpoints")
-    (args,) = read_commands(tmp_path / "post", "snli", MODEL="sentence_transformer")
-    assert not read_flag(args, "encoder_normalize_before")
-    done = run_script(tmp_path, "snli", PRE_NORM="1")
-    assert_refused(done, "sentence_transformer or sentence_muse, but MODELS is 'multi_scale_transformer'.")
-
-
-def test_words_of_sst_are_dropped_so_that_the_unknown_word_is_learned(tmp_path):
-    (args,) = read_commands(tmp_path / "usual", "sst")
-    assert args.word_dropout == 0.1
-    (args,) = read_commands(tmp_path / "none", "sst", WORD_DROPOUT="0")
-    assert args.word_dropout == 0
-    assert args.save_dir.endswith("fine/multi_scale_transformer-dropped0-seed1/checkpoints")
-
-
-@pytest.mark.parametrize(("recipe", "folder"), [("sst", "fine"), ("mtl16", "apparel")])
-def test_word_dropout_and_a_linear_classifier_are_runs_of_their_own(tmp_path, recipe, folder):
-    (args,) = read_commands(tmp_path / "other", recipe, MODEL="sentence_average", WORD_DROPOUT="0.3", HIDDEN="0")
-    assert (args.word_dropout, args.classifier_hidden_dim) == (0.3, 0)
-    assert args.save_dir.endswith(f"{folder}/sentence_average-dropped0.3-hidden0-seed1/checkpoints")
-    kept = (Path(args.save_dir).parent / "settings.txt").read_text().splitlines()
-    assert {"word_dropout=0.3", "hidden=0"} <= {*kept}
-    (args,) = read_commands(tmp_path / "usual", recipe, MODEL="sentence_average")
-    assert args.save_dir.endswith(f"{folder}/sentence_average-seed1/checkpoints")
-
-
-def test_scales_of_sst_are_those_asked_for(tmp_path):
-    (args,) = read_commands(tmp_path / "alpha", "sst", ALPHA="-0.5")
-    assert args.encoder_attention_scale_alpha == -0.5
-    assert args.save_dir.endswith("fine/multi_scale_transformer-alpha-0.5-seed1/checkpoints")
-    (args,) = read_commands(tmp_path / "scales", "sst", SCALES="N/16")
-    assert args.encoder_attention_scales == "N/16"
-    assert args.save_dir.endswith("fine/multi_scale_transformer-scalesN_16-seed1/checkpoints")
+def test_settings_reach_the_training_and_have_runs_of_their_own(tmp_path, recipe, settings, run, flags):
+    settings = dict(word.split("=") for word in settings.split())
+    (args,) = read_commands(tmp_path, recipe, data_folder=f"{run.split('/')[0]}/data", **settings)
+    assert {name: read_flag(args, name) for name in flags} == flags
+    assert args.save_dir.endswith(f"{run}-seed1/checkpoints")
+    kept = (Path(args.save_dir).parent / "settings.txt").read_text(encoding="utf-8").splitlines()
+    names = {"WORD_DROPOUT", "HIDDEN", "DECAY"}.intersection(settings)
+    assert {f"{name.lower()}={settings[name]}" for name in names} - {"decay=0"} <= {*kept}  # which is no setting
 
 
 def test_the_ladder_of_taggers(tmp_path):
@@ -308,14 +304,9 @@ def test_a_training_outlives_the_reader_of_its_output(tmp_path):
 
 
 def test_vectors_of_another_file_of_the_same_name_are_told_apart(tmp_path):
-    program = (
-        f". {EXAMPLES}/recipe/recipe.sh; . {EXAMPLES}/recipe/sentence_recipe.sh; vectors=$1; name_vectors\n"
-        'printf %s "${vectors_name:-}"'
-    )
-
     def name(path):
-        command = ["bash", "-c", program, "bash", str(path)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        text = f'. {EXAMPLES}/recipe/recipe.sh; vectors=$1; name_vectors; printf %s "${{vectors_name:-}}"'
+        return run_functions(path, text).stdout
 
     names = []
     for folder, numbers in (("a", "1 2"), ("b", "1 3"), ("c", "1 2")):
@@ -372,6 +363,7 @@ def test_mirrored_summation_has_the_published_windows(tmp_path):
             {"DATASET": "qnli"},
             "DATASET must be sick, snli, snli-small, mnli, scitail or scitail-small, but is 'qnli'.",
         ),
+        ("snli", {"PRE_NORM": "1"}, "sentence_transformer or sentence_muse, but MODELS is 'multi_scale_transformer'."),
         ("snli", {"DISTANCE_ALPHA": "0"}, "DISTANCE_ALPHA needs MODEL=distance_attention_network"),
         ("ner", {"MODEL": "sentence_cnn"}, "MODEL must be one of multi_scale_transformer sentence_transformer"),
         ("mirrored_summation", {"MODEL": "sentence_cnn"}, "MODEL must be one of hier_s deep_hier_s flex transformer"),
@@ -444,10 +436,7 @@ def test_phrases_are_counted_once_and_keep_out_what_is_tested(phrases):
     found = phrases.collect_phrases(trees, binary=False, without={"dull thing", "bad"})
     assert found == {"good": "3", "film": "2", "good film": "4", "bad film": "0"}
     found = phrases.collect_phrases(trees, binary=True, without=set())
-    assert found == {
-        **{"good": "1", "good film": "1", "bad": "0", "bad film": "0"},
-        **{"film": "0", "dull": "0"},
-    }
+    assert found == {"good": "1", "good film": "1", "bad": "0", "bad film": "0", "film": "0", "dull": "0"}
 
 
 def test_sentences_come_first_and_once(phrases, tmp_path, monkeypatch, capsys):
