@@ -79,7 +79,6 @@ def list_jobs(results: Path, rehearses: bool) -> Iterator[Job]:
 def _list_tests(folder: Path, rehearses: bool) -> Iterator[Job]:
     def test(name: str, *words: str, seconds: float = 240) -> Job:
         report = folder / f"{name.replace('/', '-')}.xml"
-        report.unlink(missing_ok=True)
         command = ["python", "-m", "pytest", "-q", "-p", "no:cacheprovider", *words, f"--junitxml={report}"]
         return Job(name, command, seconds, lambda: _read_tests(report, rehearses))
 
@@ -231,6 +230,7 @@ class Runner:
     def _execute(self, job: Job, step: Step, seconds: float, limit: str) -> None:
         step.run = describe_run()
         log = self.folder / f"{job.name.replace('/', '-')}.log"
+        log.with_suffix(".xml").unlink(missing_ok=True)  # the report of an earlier run of tests
         with log.open("wb") as output:
             process = subprocess.Popen(
                 job.words,

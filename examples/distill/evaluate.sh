@@ -12,7 +12,7 @@ set -euo pipefail
 # shellcheck source=examples/distill/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-[[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+check_trained "$run"
 average_run update "$teacher_data" "$data/bin" "$source" "$target"
 
 systems=("teacher=$teacher_run/model")

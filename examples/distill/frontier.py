@@ -249,4 +249,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, ValueError) as error:
+        print(f"frontier: error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -19,6 +19,7 @@ usual_width=100
 if [[ "$trial" == 1 ]]; then usual_width=16; fi
 word2vec=${WORD2VEC:-$usual_width}
 if [[ -n "$vectors" ]]; then
+  [[ "${WORD2VEC:-0}" == 0 ]] || fail "WORD2VEC trains vectors and WORD_VECTORS names a file of them, but both are set; unset one."
   word2vec=0
 elif ((word2vec == 0)); then
   vectors_suffix=-no-vectors

@@ -21,10 +21,6 @@ set -euo pipefail
 fold_seed=${FOLD_SEED:-1}
 text=$work_dir/$dataset/text
 
-is_raw() { # is_raw NAME: whether RAW_DIR has it, plain or as .gz
-  [[ -f "$raw_dir/$1" || -f "$raw_dir/$1.gz" ]]
-}
-
 text_flags=()
 case "$dataset" in
   r8)

@@ -105,6 +105,11 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
+    try:
+        args.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"speed: error: {error}", file=sys.stderr)
+        return 2
     batches = math.ceil(args.documents / args.batch)
     epochs: dict[str, dict[int, float]] = {name: {} for name in NAMES}
     for length in args.lengths:
@@ -112,7 +117,6 @@ def main() -> int:
             epochs[name][length] = batches * time_batches(name, length, args.batch, args.repeats, args.device)
             print(f"{NAMES[name]}, {length} words: {epochs[name][length]:.1f} s", flush=True)
     settings = {name: value for name, value in vars(args).items() if name != "output"}
-    args.output.mkdir(parents=True, exist_ok=True)
     record = {"seconds_per_epoch": epochs, "settings": settings, **describe_run()}
     (args.output / "speed.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print(make_table(epochs))

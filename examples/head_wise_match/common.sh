@@ -15,6 +15,8 @@ start_sentence_recipe head_wise_match "$encoders" "ENCODER+=$encoders" \
   LAYERS=count ALL_LAYERS+=count
 read -r -a models <<<"${ENCODER:-bert}"
 choose_baseline
+[[ "${LOWER_CASE:-1}" == 1 || " ${models[*]} " == *" translation "* ]] ||
+  fail "LOWER_CASE=0 is for ENCODER=translation, but ENCODER is '${models[*]}'; unset it."
 
 dataset=${DATASET:-snli}
 raw_dir=${RAW_DIR:-$work_dir/raw/$dataset} # data sets have files of the same name

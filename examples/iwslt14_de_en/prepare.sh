@@ -55,7 +55,7 @@ step "$data" split "clean, split, count the lines" split
 step "$data" segment "learn and apply $merges subwords ($subwords)" segment_text "$data" "$merges" de en train valid test
 step "$data" binarise "binarise (fairseq-preprocess)" binarise "$data/bin" de en "$dictionary" "$@"
 if [[ "$bidirectional" != 0 ]]; then
-  step "$data" binarise-joined "binarise with one dictionary" binarise "$data/bin-joined" de en joined
+  step "$data" binarise-joined "binarise with one dictionary" binarise "$data/bin-joined" de en joined "$@"
   step "$data" binarise-both "binarise both directions" binarise_both "$data/bin-joined" de en
 fi
 if [[ -z "$(find_changes)" ]]; then corpus compare "$here/published.sha256" "$data"; fi

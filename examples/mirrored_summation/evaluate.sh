@@ -20,7 +20,7 @@ validate() { # the test sentences; how many, how long and K: the checkpoint know
 
 evaluate() {
   choose_run
-  [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+  check_trained "$run"
   step "$run" test "test $model, K = $terms, seed $seed" validate
   record_run "$run"
   python "$here/collect.py" --train-log "$run/train.log" --test-log "$run/test.log" --output "$run/results.json" "${record[@]}"

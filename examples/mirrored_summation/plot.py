@@ -61,6 +61,10 @@ LANDMARKS = (
 )
 
 
+# What all runs must have in common besides their sizes.
+TRAINING = ("lr", "warmup", "batch", "epochs", "patience", "decay", "flags")
+
+
 class Results(NamedTuple):
     """What the files hold.
 
@@ -87,11 +91,13 @@ def read_results(paths: list[Path]) -> Results:
         ValueError: if a file is none of this recipe, or if files belong to different settings.
     """
     errors: dict[tuple[str, int], list[float]] = defaultdict(list)
-    kinds = set()
+    kinds, trainings = set(), []
     for path in paths:
-        for system, error, kind in results_table.read_records(path, WRITER, parse_run):
+        for system, error, kind, training in results_table.read_records(path, WRITER, parse_run):
             errors[system].append(error)
             kinds.add(kind)
+            trainings.append(training)
+    results_table.check_alike(trainings, sorted({name for training in trainings for name in training}))
     if len(kinds) > 1:
         raise ValueError(f"all files must have the same sizes, but they have {sorted(kinds)}.")
     (kind,) = kinds
@@ -103,11 +109,12 @@ def read_results(paths: list[Path]) -> Results:
     return Results(found, kind[2], kind[0] == "trial")
 
 
-def parse_run(record: dict[str, Any]) -> tuple[tuple[str, int], float, tuple[Any, ...]]:
-    """Model and K, the error, and the sizes, the length third."""
+def parse_run(record: dict[str, Any]) -> tuple[tuple[str, int], float, tuple[Any, ...], dict[str, str]]:
+    """Model and K, the error, the sizes, the length third, and how it was trained."""
     settings = record["settings"]
+    training = {name: settings[name] for name in TRAINING if name in settings}
     kind = settings["profile"], settings["sentences"], int(settings["length"]), settings["vector"], settings["width"]
-    return (settings["model"], int(settings["terms"])), float(record["scores"]["mse"]["mean"]), kind
+    return (settings["model"], int(settings["terms"])), float(record["scores"]["mse"]["mean"]), kind, training
 
 
 def make_table(results: Results) -> str:

@@ -19,7 +19,7 @@ valid=$([[ "$trial" == 1 ]] && echo 20 || echo 200)
 choose_test() { # prints official or held-out
   if [[ -n "${TEST:-}" ]]; then
     printf '%s' "$TEST"
-  elif [[ -n "${RAW_DIR:-}" && ! -f "$raw_dir/$domain.task.test" && ! -f "$raw_dir/$domain.task.test.gz" ]]; then
+  elif [[ -n "${RAW_DIR:-}" ]] && ! is_raw "$domain.task.test"; then
     printf 'held-out'
   else
     printf 'official'

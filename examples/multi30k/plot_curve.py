@@ -22,6 +22,7 @@ class Point(NamedTuple):
 
     minutes: float
     bleu: float
+    epoch: int
 
 
 # By system and seed, in the order of time.
@@ -31,7 +32,7 @@ Curves = dict[tuple[str, str], list[Point]]
 def parse(record: dict[str, Any]) -> tuple[tuple[str, str], Point]:
     """Which training a file of curve.sh is of, and its point."""
     settings = record["settings"]
-    point = Point(float(settings["minutes"]), float(record["scores"]["tokenized_bleu"]["mean"]))
+    point = Point(float(settings["minutes"]), float(record["scores"]["tokenized_bleu"]["mean"]), int(settings["epoch"]))
     return (str(settings["system"]), str(settings["seed"])), point
 
 
@@ -53,8 +54,11 @@ def make_table(curves: Curves) -> str:
     common = min(points[-1].bleu for points in curves.values())
     rows = []
     for (system, seed), points in curves.items():
-        reached = next(point.minutes for point in points if point.bleu >= common)
-        rows.append([system, seed, f"{points[-1].bleu:.1f}", f"{points[-1].minutes:.1f}", f"{reached:.1f}"])
+        reached = next(point for point in points if point.bleu >= common)
+        bound = "at most " if reached is points[0] and reached.epoch > 1 else ""  # epochs before have no checkpoint
+        rows.append(
+            [system, seed, f"{points[-1].bleu:.1f}", f"{points[-1].minutes:.1f}", f"{bound}{reached.minutes:.1f}"]
+        )
     return markdown_table.make_table(["system", "seed", "BLEU in the end", "minutes", f"minutes to {common:.1f}"], rows)
 
 

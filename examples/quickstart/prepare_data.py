@@ -86,4 +86,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, ValueError) as error:
+        print(f"prepare_data: error: {error}", file=sys.stderr)
+        sys.exit(2)

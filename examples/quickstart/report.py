@@ -91,4 +91,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (OSError, ValueError) as error:
+        print(f"report: error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -120,12 +120,12 @@ def main() -> int:
     args = parser.parse_args()
     try:
         table = make_table(read_rows(), read_runs(args.runs), args.recipe)
+        print(table, end="")
+        if args.output is not None:
+            results_table.write(args.output, table)
     except (OSError, ValueError) as error:
         print(f"ablation_table: error: {error}", file=sys.stderr)
         return 2
-    print(table, end="")
-    if args.output is not None:
-        results_table.write(args.output, table)
     return 0
 
 

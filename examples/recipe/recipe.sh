@@ -366,8 +366,12 @@ list_epoch_seconds() { # list_epoch_seconds LOG: number and seconds of training 
   sed -nE 's/.* \| train \| epoch 0*([0-9]+) .* \| train_wall ([0-9.]+) .*/\1 \2/p' "$1"
 }
 
-begin_evaluation() { # for evaluate.sh: the training is finished
-  [[ -e "$run/.train.done" ]] || fail "there is no finished training in $run; run train.sh with the same settings first."
+check_trained() { # check_trained RUN: for evaluate.sh: the training is finished
+  [[ -e "$1/.train.done" ]] || fail "there is no finished training in $1; run train.sh with the same settings first."
+}
+
+begin_evaluation() { # the same for $run, and the devices
+  check_trained "$run"
   find_devices
 }
 
@@ -470,6 +474,10 @@ name_files() { # name_files PATH FILE...: a setting that tells files from others
   printf '%s@%s' "$(basename "$1")" "$(cat "${@:2}" 2>/dev/null | cksum | cut -d ' ' -f 1)"
 }
 
+is_raw() { # is_raw NAME: whether RAW_DIR has the file, plain or as .gz
+  [[ -f "$raw_dir/$1" || -f "$raw_dir/$1.gz" ]]
+}
+
 read_raw() { # read_raw NAME: prints a file of RAW_DIR that is there as NAME or NAME.gz
   if [[ -f "$raw_dir/$1" ]]; then
     cat "$raw_dir/$1"
@@ -490,10 +498,10 @@ limit_lines() { # limit_lines N: the first N lines in a trial, all otherwise
 }
 
 expect_lines() { # expect_lines FILE N: refuses a file that does not have N lines, but in a trial
-  local have
+  local have folder=${1%/*}
   have=$(wc -l <"$1")
   if [[ "$trial" != 1 ]] && ((have != $2)); then
-    fail "$1 must have $2 lines, but has $((have)); the original files are not those of this recipe, or a step was interrupted: delete ${1%/*} and run again."
+    fail "$1 must have $2 lines, but has $((have)); the original files are not those of this recipe, or a step was interrupted: delete ${folder%/*} and run again."
   fi
 }
 

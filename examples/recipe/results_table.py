@@ -77,6 +77,8 @@ def read_records(path: Path, writer: str, parse: Callable[[dict[str, Any]], T]) 
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             place = f"{path}, line {number}" if path.suffix == ".jsonl" else path
             raise ValueError(f"{place} must be written by {writer}, but is not: {error!r:.200}.") from error
+    if not parsed:
+        raise ValueError(f"{path} must be written by {writer}, but is empty.")
     return parsed
 
 
@@ -94,7 +96,8 @@ def parse_result(record: dict[str, Any]) -> Result:
     group = {k: str(v) for k, v in settings.items() if k not in NOT_SETTINGS and not k.startswith("seconds_")}
     if "flags" in group:
         group["flags"] = WITHOUT_EFFECT.sub("", group["flags"]).strip()
-    record["scores"]
+    for score in record["scores"].values():
+        float(score["mean"]), score["signature"]
     test_set, published = settings.get("test_set", "test"), settings.get("published")
     return Result(tuple(sorted(group.items())), str(settings.get("seed")), test_set, published, record)
 
@@ -105,9 +108,7 @@ def format_record(record: dict[str, Any]) -> str:
         name: {key: score[key] for key in ("mean", "signature") if key in score}
         for name, score in record["scores"].items()
     }
-    settings = {**record["settings"]}
-    if "train_command" in settings:
-        settings["train_command"] = shorten(str(settings["train_command"]))
+    settings = {name: shorten(value) if isinstance(value, str) else value for name, value in record["settings"].items()}
     kept = {name: record[name] for name in ("versions", "hardware", "git") if name in record}
     if has_lengths(record):
         kept["length_buckets"] = record["length_buckets"]
@@ -126,10 +127,19 @@ def format_values(values: list[float], score: str) -> str:
 
 
 def make_table(results: list[Result]) -> str:
-    """The Markdown tables and, below them, what holds for all rows and the command of every row."""
+    """The Markdown tables and, below them, what holds for all rows and the command of every row.
+
+    Raises:
+        ValueError: if a run is there twice, or scores by length have other bounds.
+    """
     rows: dict[tuple, list[Result]] = defaultdict(list)
+    seen = set()
     for result in results:
         rows[result.group].append(result)
+        run = (result.group, result.seed, result.test_set)
+        if run in seen:
+            raise ValueError(f"a run with seed {result.seed} is there twice for {result.test_set}; give it once.")
+        seen.add(run)
     tests = list(dict.fromkeys(result.test_set for result in results))
     keys = dict.fromkeys(key for result in results for key, _ in result.group)
     # A switch that a run does not know was off, unless nothing else would tell two rows apart.
@@ -304,15 +314,15 @@ def run(
     try:
         report, records = make(args)
         text = (args.intro.read_text(encoding="utf-8") + "\n" if args.intro else "") + report
+        if args.keep is not None:
+            write(args.keep, "".join(format_record(record) for record in records))
+        if args.output is None:
+            print(text, end="")
+        else:
+            write(args.output, text)
     except (OSError, ValueError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 2
-    if args.keep is not None:
-        write(args.keep, "".join(format_record(record) for record in records))
-    if args.output is None:
-        print(text, end="")
-    else:
-        write(args.output, text)
     return 0
 
 

@@ -224,7 +224,7 @@ record_run() { # record_run RUN: record_settings, with seconds of an epoch and p
 evaluate_run() { # evaluate_run RUN SPLIT TEST_SET FLAGS...: predicts and scores a split, RUN/results/TEST_SET.json
   local dir=$1 split=$2 test_set=$3
   shift 3
-  [[ -e "$dir/.train.done" ]] || fail "there is no finished training in $dir; run train.sh with the same settings first."
+  check_trained "$dir"
   step "$dir" "predict-$split" "predict $test_set (${dir#"$work_dir"/})" predict_split "$dir" "$split"
   mkdir -p "$dir/results"
   if [[ "$dir/results/$test_set.json" -nt "$dir/predictions/$split.jsonl" && "$(cat "$dir/results/.$test_set.flags" 2>/dev/null)" == "$*" ]]; then

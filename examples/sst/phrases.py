@@ -78,9 +78,19 @@ def read_trees(path: Path) -> Iterator[list[Phrase]]:
 
 
 def read_texts(path: Path) -> list[Phrase]:
-    """Lines ``label text``."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [Phrase(*line.split(" ", 1)) for line in lines if line]
+    """Lines ``label text``.
+
+    Raises:
+        ValueError: if a line is none; the sentence has its number.
+    """
+    phrases = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        label, _, text = line.partition(" ")
+        if line and not text:
+            raise ValueError(f"{path}, line {number}: must be a label, a space and a text, but is {line[:40]!r}.")
+        if line:
+            phrases.append(Phrase(label, text))
+    return phrases
 
 
 def collect_phrases(trees: Iterable[list[Phrase]], binary: bool, without: set[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ set -euo pipefail
 # What the source's train.txt must open with: the 8,544 training trees.
 trees_sha256=e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7
 test=dev
-if [[ -f "$raw_dir/stsa.$kind.test" || -f "$raw_dir/stsa.$kind.test.gz" ]]; then test=official; fi
+if is_raw "stsa.$kind.test"; then test=official; fi
 name_vectors
 keep_settings "$data" "kind=$kind" "trees=$trees" "test=$test" "word_vectors=$vectors_name" "trial=$trial${*:+ flags=$*}"
 
@@ -33,6 +33,7 @@ split() { # the sentences; the last line of a file of the source may have no end
   expect_lines "$data/text/dev.txt" "$([[ "$kind" == fine ]] && echo 1101 || echo 872)"
   if [[ "$test" == official ]]; then
     read_raw "stsa.$kind.test" | awk 1 | limit_lines 40 >"$data/text/test.txt"
+    expect_lines "$data/text/test.txt" "$([[ "$kind" == fine ]] && echo 2210 || echo 1821)"
     cp "$data/text/dev.txt" "$data/text/valid.txt"
     cp "$data/text/all.txt" "$data/text/sentences.txt"
   else

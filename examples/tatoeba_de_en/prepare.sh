@@ -15,7 +15,7 @@ merges=${MERGES:-$([[ "$trial" == 1 ]] && echo 300 || echo 8000)}
 keep_settings "$data" "merges=$merges" "trial=$trial" "flags=$*"
 
 download() {
-  if [[ -f "$raw_dir/deu.txt" || -f "$raw_dir/deu.txt.gz" ]]; then
+  if is_raw deu.txt; then
     fetch deu.txt
   else
     fetch deu-eng.zip

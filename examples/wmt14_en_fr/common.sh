@@ -6,6 +6,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 recipe=wmt14_en_fr
 [[ -z "${AVERAGED:-}${KEEP:-}" ]] ||
   fail "AVERAGED and KEEP must not be set: one checkpoint is tested here, and CHECKPOINT says which; unset them."
+[[ "${BPE_DROPOUT:-0}" == 0 ]] ||
+  fail "BPE_DROPOUT must be unset, since pairs are cleaned here after they are cut into subwords, but is '$BPE_DROPOUT'."
 start_recipe wmt14_en_fr "muse muse_simple transformer" 'VALID=held-out|newstest' 'CHECKPOINT=best|last'
 
 data=$work_dir/data

@@ -62,6 +62,15 @@ def test_the_raw_data_are_those_of_the_folder_where_it_was_called(tmp_path, monk
     assert {job.environment["RAW_DIR"] for job in jobs if "RAW_DIR" in job.environment} == {str(tmp_path / "raw")}
 
 
+def test_the_report_of_tests_is_removed_when_they_run_again_not_when_they_are_done(tmp_path):
+    report = tmp_path / "a-gpu-tests.xml"
+    report.touch()
+    list(gpu._list_tests(tmp_path, rehearses=True))
+    assert report.exists()
+    make_runner(tmp_path).run(job("a/gpu-tests", "raise SystemExit(3)"))
+    assert not report.exists()
+
+
 def test_a_step_that_fails_or_takes_too_long_stops_no_other_and_is_run_again(tmp_path):
     runner = make_runner(tmp_path)
     assert runner.run(job("b/bad", "raise SystemExit('it is broken')")).state == "failed with exit code 1: it is broken"

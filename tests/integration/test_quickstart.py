@@ -54,6 +54,21 @@ def test_no_sentence_is_in_two_parts_even_with_other_case_or_punctuation(selecti
     assert not set(keys["valid"]) & set(keys["test"])
 
 
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("select_sentences", ["--input", "nowhere.gz"]),
+        ("prepare_data", ["--bundle", "nowhere", "--output", "out", "--pipeline", "model"]),
+        ("report", ["--run-dir", "nowhere"]),
+    ],
+)
+def test_a_file_that_is_missing_is_named(tmp_path, program, words):
+    command = [sys.executable, str(QUICKSTART / f"{program}.py"), *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert_refused(done, f"{program}: error: ")
+    assert "nowhere" in done.stderr
+
+
 def test_family_holds_all_pairs_that_share_a_sentence(selection):
     pairs = [("Ja, gut.", "Yes, good."), ("ja gut", "Well, fine."), ("Fein.", "Well fine!"), ("Nein.", "No.")]
     families = selection.group_families(pairs)

@@ -1,6 +1,8 @@
 """What the recipe of distillation trains, gathers and draws."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from support.helpers import assert_refused, load_program
@@ -135,3 +137,10 @@ def test_files_and_numbers_that_do_not_fit_are_refused(tmp_path, monkeypatch, ca
     with pytest.raises(SystemExit):
         frontier.main()
     assert sentence in capsys.readouterr().err
+
+
+def test_a_missing_text_is_named(tmp_path):
+    words = ["a=b", "--source", "nowhere", "--reference", "nowhere"]
+    program = str(EXAMPLES / "distill" / "frontier.py")
+    done = subprocess.run([sys.executable, program, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert_refused(done, "frontier: error: ", "nowhere")

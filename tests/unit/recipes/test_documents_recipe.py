@@ -569,6 +569,7 @@ def test_reviews_are_tokenised_and_held_out_and_have_no_vectors_where_none_are_w
         ({"DATASET": "yelp"}, "DATASET must be r8, imdb or news, but is 'yelp'."),
         ({"FOLDS": "0"}, "FOLDS must be a whole number of at least 1, but is '0'."),
         ({"WORD2VEC": "no"}, "WORD2VEC must be a whole number, but is 'no'."),
+        ({"WORD2VEC": "50", "WORD_VECTORS": __file__}, "WORD2VEC trains vectors and WORD_VECTORS names a file of them"),
         ({"HEADS": "0"}, "HEADS must be a whole number of at least 1, but is '0'."),
         ({"DISAGREEMENT": "sub"}, "DISAGREEMENT must be none, penal or emb, but is 'sub'."),
         ({"HEADS": "5", "MODELS": "lama sentence_cnn"}, "HEADS and DISAGREEMENT need a model with heads"),

@@ -345,6 +345,10 @@ def test_pairs_are_cut_as_the_translation_model_reads_them(tmp_path, lower_case)
     assert_refused(
         refused, "ENCODER=translation needs TRANSLATION_DATA, the folder with bpe.codes and bin/dict.en.txt of"
     )
+    assert_refused(
+        run_script(tmp_path, "prepare", **{**settings, "ENCODER": "muse", "LOWER_CASE": "0"}),
+        "LOWER_CASE=0 is for ENCODER=translation, but ENCODER is 'muse'; unset it.",
+    )
     assert not list(tmp_path.rglob(".*.done"))  # before anything is fetched
     settings |= {"TRANSLATION_DATA": "/runs/multi30k/en-de", "LOWER_CASE": lower_case}
     done = run_script(tmp_path, "prepare", **settings)

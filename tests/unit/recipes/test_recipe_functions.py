@@ -281,6 +281,11 @@ def test_counts_that_depend_on_the_tokeniser_may_differ_a_little(run, tmp_path, 
         ("find_devices", {"NUM_GPUS": "0", "NUM_NODES": "2"}, "NUM_NODES=2 needs GPUs, but there is none here"),
         ("find_devices\nplan_batches 10 5", {"NUM_GPUS": "1", "MAX_TOKENS": "1k"}, "but is '1k'."),
         ("read_raw deu.txt", {}, "neither deu.txt nor deu.txt.gz is in"),
+        (
+            'text=$work_dir/data/text; mkdir -p "$text"; : >"$text/train.en"; expect_lines "$text/train.en" 7',
+            {},
+            "/data and run again.",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(run, text, settings, sentence):

@@ -139,11 +139,33 @@ def test_other_bounds_are_refused(tmp_path, results_table):
         tabulate(results_table, files)
 
 
-def test_another_file_is_refused(tmp_path, results_table):
-    path = tmp_path / "x.json"
-    path.write_text('{"scores": {}}')
-    with pytest.raises(ValueError, match=r"x.json must be written by 'muse-plugin evaluate --output', but is not"):
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("x.json", '{"scores": {}}', "is not: KeyError"),
+        ("x.json", '{"scores": {"bleu": {"mean": "many", "signature": "s"}}, "settings": {}}', "is not: ValueError"),
+        ("x.json", '{"scores": {"bleu": {"mean": 40.0}}, "settings": {}}', "is not: KeyError"),
+        ("x.jsonl", "", "is empty"),
+    ],
+)
+def test_another_file_is_refused(tmp_path, results_table, name, text, fault):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"{name} must be written by 'muse-plugin evaluate --output', but {fault}"):
         results_table.read_results(path)
+
+
+def test_a_run_that_is_there_twice_is_refused(tmp_path, results_table):
+    path = make(tmp_path, "a", 40.0)
+    with pytest.raises(ValueError, match=r"^a run with seed 1 is there twice for test_a; give it once\.$"):
+        tabulate(results_table, [path, path])
+
+
+def test_a_table_that_cannot_be_written_is_named(tmp_path, results_table, monkeypatch, capsys):
+    path = make(tmp_path, "a", 40.0)
+    for flag, name in (("--output", "R.md"), ("--keep", "R.jsonl")):
+        assert run_main(monkeypatch, results_table, path, flag, tmp_path / "nowhere" / name) == 2
+        assert "results_table: error: [Errno 2]" in capsys.readouterr().err
 
 
 def test_kept_runs_give_the_same_table_and_stand_next_to_later_ones(tmp_path, results_table, monkeypatch, capsys):

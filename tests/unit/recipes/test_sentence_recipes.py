@@ -428,6 +428,15 @@ def test_a_broken_tree_is_named_with_its_line(phrases, tmp_path, line, sentence)
     assert sentence in str(caught.value)
 
 
+def test_a_sentence_without_text_is_named_with_its_line(phrases, tmp_path):
+    path = tmp_path / "stsa.fine.test"
+    path.write_text("3 a fine film\n2\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"stsa.fine.test, line 2: must be a label, a space and a text, but is '2'\."):
+        phrases.read_texts(path)
+    path.write_text("3 a fine film\n", encoding="utf-8")
+    assert phrases.read_texts(path) == [("3", "a fine film")]
+
+
 def test_phrases_are_counted_once_and_keep_out_what_is_tested(phrases):
     trees = [
         phrases.parse_tree(line)
@@ -729,6 +738,12 @@ def test_landmarks_are_what_least_squares_reach(plot):
 def test_results_of_other_sizes_are_refused(plot, tmp_path):
     paths = write_errors(tmp_path, {"flex": 0.3}) + write_errors(tmp_path, {"hier_s": 0.3}, width=20)
     with pytest.raises(ValueError, match="all files must have the same sizes"):
+        plot.read_results(paths)
+
+
+def test_results_of_other_trainings_are_refused(plot, tmp_path):
+    paths = write_errors(tmp_path, {"flex": 0.3}, lr="0.0005") + write_errors(tmp_path, {"hier_s": 0.3}, lr="0.1")
+    with pytest.raises(ValueError, match=r"must have the same settings to be compared, but lr is '0\.0005' and '0\.1'"):
         plot.read_results(paths)
 
 

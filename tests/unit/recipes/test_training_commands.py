@@ -8,6 +8,7 @@ import torch
 from fairseq import optim
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
+from support.helpers import assert_refused
 from support.recipes import read_settings, run_recipe
 from support.reference import make_dictionary
 from torch import nn
@@ -84,7 +85,10 @@ def test_regularisers_are_what_their_variables_say(tmp_path, recipe):
     assert (args.criterion, args.simcut_alpha, args.simcut_p) == ("label_smoothed_cross_entropy_with_simcut", 3, 0.05)
     args = read_settings(tmp_path / "rdrop", recipe, RDROP="1")
     assert (args.criterion, args.rdrop_alpha) == ("label_smoothed_cross_entropy_with_rdrop", 5)
-    if recipe != "wmt14_en_fr":  # whose text is cleaned after BPE
+    if recipe == "wmt14_en_fr":
+        done = run_recipe(recipe, "train", WORK_DIR=str(tmp_path / "work"), BPE_DROPOUT="0.1")
+        assert_refused(done, "BPE_DROPOUT must be unset, since pairs are cleaned here after they are cut into subwords")
+    else:
         args = read_settings(tmp_path / "bpe", recipe, BPE_DROPOUT="0.1")
         assert (args.task, args.bpe_dropout) == ("translation_with_bpe_dropout", 0.1)
         assert args.train_text.endswith("/text/train")

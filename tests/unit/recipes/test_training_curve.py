@@ -7,6 +7,7 @@ from support.helpers import assert_refused, load_program
 from support.recipes import EXAMPLES, run_written_down
 
 plot_curve = load_program(EXAMPLES / "multi30k" / "plot_curve.py")
+Point = plot_curve.Point
 # A fairseq-generate that translates as well as its checkpoint says.
 GENERATE = """
 while [ $# -gt 0 ]; do
@@ -53,6 +54,12 @@ def test_every_epoch_is_a_point_at_the_minutes_until_its_end(tmp_path):
     assert rows[2:] == ["| muse | 1 | 100.0 | 3.0 | 2.5 |", "| muse | 2 | 66.9 | 2.5 | 2.5 |"]
     figure = (work / "en-de-curve.svg").read_text(encoding="utf-8")
     assert len(re.findall("<!-- muse -->", figure)) == 1
+
+
+def test_an_epoch_before_the_first_that_was_kept_may_have_been_as_good():
+    curves = {("muse", "1"): [Point(9.0, 40.0, 8)], ("transformer", "1"): [Point(1.0, 30.0, 1), Point(2.0, 35.0, 2)]}
+    rows = plot_curve.make_table(curves).splitlines()
+    assert rows[2:] == ["| muse | 1 | 40.0 | 9.0 | at most 9.0 |", "| transformer | 1 | 35.0 | 2.0 | 2.0 |"]
 
 
 def test_a_curve_needs_a_training(tmp_path):
