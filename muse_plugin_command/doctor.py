@@ -160,9 +160,6 @@ Prober = Callable[[Sequence[str]], dict[str, Finding]]
 def run(args: argparse.Namespace) -> int:
     """Prints the screen.
 
-    Args:
-        args: the parsed flags.
-
     Returns:
         0 if training can work, otherwise 1.
     """

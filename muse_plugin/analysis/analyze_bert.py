@@ -35,9 +35,6 @@ _FILLING = 0  # any valid id
 def run(args: argparse.Namespace) -> None:
     """Analyses a BERT; the body of ``muse-plugin analyze bert``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ValueError: if a flag is wrong or a file damaged.
         FileNotFoundError: if a file is missing.

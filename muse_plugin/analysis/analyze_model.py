@@ -54,9 +54,6 @@ NOT_THERE = {
 def run(args: argparse.Namespace) -> None:
     """Analyses a model; the body of ``muse-plugin analyze model``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ValueError: if a flag is wrong, the models do not fit each other, or the model lacks a part that ``--only``
             names.

@@ -23,9 +23,6 @@ _MOST_MARKED = 40  # points of a line that have markers
 def run(args: argparse.Namespace) -> None:
     """Draws training runs; the body of ``muse-plugin analyze training``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ValueError: if there is no log, a log has no numbers, or the names do not fit the logs.
         FileNotFoundError: if a log does not exist.

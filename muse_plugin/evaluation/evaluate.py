@@ -51,9 +51,6 @@ _DIGITS = dict.fromkeys(("bp", "ratio", "p_value"), 6)  # in the JSON, after the
 def run(args: argparse.Namespace) -> int:
     """Scores translations; the body of ``muse-plugin evaluate``.
 
-    Args:
-        args: the parsed flags.
-
     Returns:
         0, or 1 if ``--expect`` was given and the score is outside.
 

@@ -62,12 +62,6 @@ class Predictions(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     """Prints the scores; the body of ``muse-plugin score-labels``.
 
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-
     Raises:
         ValueError: if a file is not what ``muse-plugin predict --split`` writes, or two do not fit each other.
     """

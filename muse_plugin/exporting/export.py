@@ -14,12 +14,6 @@ from muse_plugin_command.flag_checks import check_packages, check_target_folder
 def run(args: argparse.Namespace) -> int:
     """Writes the folder; the body of ``muse-plugin export``.
 
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-
     Raises:
         FileExistsError: if the folder is there and not empty.
         FileNotFoundError: if a file is missing.

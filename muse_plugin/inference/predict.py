@@ -67,14 +67,7 @@ class Answer(NamedTuple):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answers the lines of the input; the body of ``muse-plugin predict``.
-
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-    """
+    """Answers the lines of the input; the body of ``muse-plugin predict``."""
     check_positive(args, "batch_size", "max_words")
     if args.split is not None and args.input is not None:
         raise ValueError(

@@ -51,14 +51,7 @@ _LARGE = ("model", "last_optimizer_state")  # what a translator need not keep of
 
 
 def run(args: argparse.Namespace) -> int:
-    """Translates the lines of the input; the body of ``muse-plugin translate``.
-
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-    """
+    """Translates the lines of the input; the body of ``muse-plugin translate``."""
     check_positive(args, "beam", "max_tokens", "batch_size")
     check_stream_arguments(args)
     settings = {name: getattr(args, name) for name in _FLAGS}

@@ -24,9 +24,6 @@ from muse_plugin_command.flag_checks import check_positive, check_read_twice
 def run(args: argparse.Namespace) -> None:
     """Encodes a file; the body of ``muse-plugin match encode``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ValueError: if the text or the cache does not fit; see ``encode_file``.
     """

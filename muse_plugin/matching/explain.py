@@ -53,9 +53,6 @@ class Explanation(NamedTuple):
 def run(args: argparse.Namespace) -> None:
     """Explains a pair; the body of ``muse-plugin match explain``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ValueError: if the model has no heads to show, or the pair or a head does not exist.
     """

@@ -12,13 +12,6 @@ KINDS: dict[str, ModuleType] = {"encode": encode, "score": score, "search": sear
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the sub-command that was asked for.
-
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-    """
+    """Runs the sub-command that was asked for."""
     KINDS[args.kind].run(args)
     return 0

@@ -27,9 +27,6 @@ _PAIRS_TOGETHER = 1 << 16  # lines read at a time
 def run(args: argparse.Namespace) -> None:
     """Scores pairs; the body of ``muse-plugin match score``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ValueError: if a flag, a file or a cache does not fit.
     """

@@ -160,9 +160,6 @@ def choose_candidates(k: int, first_stage: str, candidates: Optional[int]) -> in
 def run(args: argparse.Namespace) -> None:
     """Searches; the body of ``muse-plugin match search``.
 
-    Args:
-        args: the parsed flags.
-
     Raises:
         ImportError: if the first stage is faiss and it is missing.
         ValueError: if a flag, a file or a cache does not fit.

@@ -115,12 +115,6 @@ class Count(NamedTuple):
 def run(args: argparse.Namespace) -> int:
     """Prepares the data; the body of ``muse-plugin prepare-translation``.
 
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-
     Raises:
         ValueError: if flags do not fit or a line of a file is not as it must be.
         FileNotFoundError: if a file is missing.

@@ -26,12 +26,6 @@ _KINDS = {"bpe_codes": "subword-nmt", "sentencepiece": "sentencepiece"}  # by fl
 def run(args: argparse.Namespace) -> int:
     """Writes the text pipeline; the body of ``muse-plugin text-pipeline``.
 
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0.
-
     Raises:
         ValueError: if flags do not fit, or the subwords are damaged or do not fit the dictionaries.
         FileNotFoundError: if a file is missing.

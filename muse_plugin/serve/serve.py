@@ -23,9 +23,6 @@ _LONGEST_KEY = 4096  # characters
 def run(args: argparse.Namespace) -> int:
     """Serves until Ctrl-C or SIGTERM; the body of ``muse-plugin serve``.
 
-    Args:
-        args: the parsed flags.
-
     Returns:
         0 once it has ended as told.
     """

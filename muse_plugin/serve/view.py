@@ -12,9 +12,6 @@ from muse_plugin.serve.serve import serve
 def run(args: argparse.Namespace) -> int:
     """Serves the page until Ctrl-C; the body of ``muse-plugin view``.
 
-    Args:
-        args: the parsed flags.
-
     Returns:
         0 after Ctrl-C, which is how the command ends, once the page is served.
     """
