@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, NamedTuple, Optional, TypeVar
 
@@ -59,25 +60,25 @@ def check_stream_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"--restart needs --input FILE and --output FILE, but {missing} is not given; leave it out.")
 
 
+@dataclass
 class Run(Generic[Item]):
     """What is left to answer, a buffer at a time: ``for items in run: run.write(answers)``.
 
-    Args:
+    Attributes:
         items: what is left: lines, or sentences with names.
         keep: stores the answers of a buffer.
         bar: shows how many items are done.
         buffer_size: items in a buffer; the last one may have fewer.
     """
 
-    def __init__(self, items: Iterator[Item], keep: Callable[..., None], bar: "tqdm[Any]", buffer_size: int) -> None:
-        self._items = items
-        self._keep = keep
-        self._bar = bar
-        self._buffer_size = buffer_size
-        self._asked = 0
+    items: Iterator[Item]
+    keep: Callable[..., None]
+    bar: "tqdm[Any]"
+    buffer_size: int
+    _asked: int = field(default=0, init=False)
 
     def __iter__(self) -> Iterator[list[Item]]:
-        while buffer := list(itertools.islice(self._items, self._buffer_size)):
+        while buffer := list(itertools.islice(self.items, self.buffer_size)):
             self._asked = len(buffer)
             yield buffer
 
@@ -89,8 +90,8 @@ class Run(Generic[Item]):
             *more: what else is stored with them.
         """
         assert len(answers) == self._asked, "one answer for each item"
-        self._keep(answers, *more)
-        self._bar.update(self._asked)
+        self.keep(answers, *more)
+        self.bar.update(self._asked)
 
 
 def _read_lines(stream: BinaryIO, done: int = 0) -> Iterator[Line]:

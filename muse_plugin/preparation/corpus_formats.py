@@ -7,6 +7,7 @@ To add a format, write a class with ``sides``, ``tags`` and ``read`` and name it
 import csv
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol, Union
 
@@ -59,15 +60,14 @@ class CorpusFormat(Protocol):
         """
 
 
+@dataclass
 class LabelledLines:
     """A label, a separator, a text: one example a line. Further separators belong to the text."""
 
+    separator: str
+    header: bool
     sides = 1
     tags = False
-
-    def __init__(self, separator: str, header: bool) -> None:
-        self.separator = separator
-        self.header = header
 
     def read(self, path: Path, flag: str) -> Iterator[Example]:
         """See ``CorpusFormat``."""

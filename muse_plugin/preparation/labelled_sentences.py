@@ -1,6 +1,7 @@
 """From the examples of a file to words and checked labels: where tokenizer and the rules for labels meet."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,39 +25,29 @@ class LabelledSentence(NamedTuple):
     lines: tuple[int, ...]
 
 
+@dataclass
 class SentenceReader:
     """Reads the sentences of files of one format.
 
-    Args:
+    Attributes:
         corpus_format: how the files are written.
         tokenizer: how text becomes words.
         numbers: whether labels are numbers.
         check_tags: whether tags must be BIO.
         repair_tags: see ``tag_sequences.check_bio``.
         skip_empty: whether an example with an empty text is passed over; otherwise it is refused.
-
-    Attributes:
         skipped: examples passed over so far.
         repaired: tags changed so far.
     """
 
-    def __init__(
-        self,
-        corpus_format: CorpusFormat,
-        tokenizer: Tokenizer,
-        numbers: bool = False,
-        check_tags: bool = False,
-        repair_tags: bool = False,
-        skip_empty: bool = False,
-    ) -> None:
-        self._format = corpus_format
-        self._tokenizer = tokenizer
-        self._check_label = check_number if numbers else check_label
-        self._check_tags = check_tags
-        self._repair_tags = repair_tags
-        self._skip_empty = skip_empty
-        self.skipped = 0
-        self.repaired = 0
+    corpus_format: CorpusFormat
+    tokenizer: Tokenizer
+    numbers: bool = False
+    check_tags: bool = False
+    repair_tags: bool = False
+    skip_empty: bool = False
+    skipped: int = 0
+    repaired: int = 0
 
     def read(self, path: Path, flag: str) -> Iterator[LabelledSentence]:
         """Yields the sentences of a file.
@@ -70,12 +61,12 @@ class SentenceReader:
             ValueError: if a line is not as it must be, or no sentence is left; the sentence names file and line.
         """
         count = 0
-        for example in self._format.read(path, flag):
+        for example in self.corpus_format.read(path, flag):
             sides = self._split(example)
             if all(sides):
                 count += 1
                 yield LabelledSentence(sides, self._check_labels(example, path), example.lines)
-            elif self._skip_empty:
+            elif self.skip_empty:
                 self.skipped += 1
             else:
                 which = "text" if len(sides) == 1 else ("first text", "second text")[sides.index([])]
@@ -88,13 +79,13 @@ class SentenceReader:
 
     def _split(self, example: Example) -> tuple[list[str], ...]:
         if example.words:
-            return (self._tokenizer.clean_words(example.words),)
-        return tuple(map(self._tokenizer.split, example.texts))
+            return (self.tokenizer.clean_words(example.words),)
+        return tuple(map(self.tokenizer.split, example.texts))
 
     def _check_labels(self, example: Example, path: Path) -> list[str]:
-        pairs = zip(example.labels, example.lines, strict=True)
-        labels = [self._check_label(label, line, path) for label, line in pairs]
-        if self._check_tags:
-            labels, repaired = check_bio(labels, example.lines, path, self._repair_tags)
+        check = check_number if self.numbers else check_label
+        labels = [check(label, line, path) for label, line in zip(example.labels, example.lines, strict=True)]
+        if self.check_tags:
+            labels, repaired = check_bio(labels, example.lines, path, self.repair_tags)
             self.repaired += repaired
         return labels

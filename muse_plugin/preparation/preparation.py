@@ -57,36 +57,27 @@ class _Vectors(NamedTuple):
     table: Tensor
 
 
+@dataclasses.dataclass
 class Preparation:
     """One run: the steps in their order, and the lines of the report that they add.
 
-    Args:
+    Attributes:
         args: the flags of the command, checked.
         corpus_format: how its files are written.
         tokenizer: how text becomes words.
         record: of the data set; its splits and vocabulary are filled in at the end.
         earlier: the record of the data set whose dictionaries are used, if there is one.
         folder: an empty folder to fill.
+        report: its lines so far.
     """
 
-    def __init__(
-        self,
-        args: argparse.Namespace,
-        corpus_format: CorpusFormat,
-        tokenizer: Tokenizer,
-        record: DataRecord,
-        earlier: Optional[DataRecord],
-        folder: Path,
-    ) -> None:
-        self.args = args
-        self.tokenizer = tokenizer
-        self.record = record
-        self.earlier = earlier
-        self.folder = folder
-        self.reader = SentenceReader(
-            corpus_format, tokenizer, args.numbers, args.tags == "bio", args.bad_tags == "repair", args.empty == "skip"
-        )
-        self.report: list[str] = []
+    args: argparse.Namespace
+    corpus_format: CorpusFormat
+    tokenizer: Tokenizer
+    record: DataRecord
+    earlier: Optional[DataRecord]
+    folder: Path
+    report: list[str] = dataclasses.field(default_factory=list)
 
     def run(self) -> list[str]:
         """Fills the folder.
@@ -120,19 +111,21 @@ class Preparation:
     def _write_text(self, folder: Path) -> list[SplitFiles]:
         sides = range(2 if self.record.pair else 1)
         keys = (*(f"input{i}" for i in sides), "label", *(f"characters{i}" for i in sides if self.args.characters))
+        flags = (self.args.numbers, self.args.tags == "bio", self.args.bad_tags == "repair", self.args.empty == "skip")
+        reader = SentenceReader(self.corpus_format, self.tokenizer, *flags)
         splits = []
         for name, path, flag in list_files(self.args):
             split = SplitFiles(folder, name, path, keys)
-            split.write(self.reader.read(path, flag))
+            split.write(reader.read(path, flag))
             splits.append(split)
         if self.args.valid_from_train:
             splits.insert(1, splits[0].move_part("valid", self.args.valid_from_train, self.args.seed))
         if all(split.name != "valid" for split in splits):
             self.report.append("no sentences for validation: give --valid, or --valid-from-train 0.1")
-        if self.reader.skipped:
-            self.report.append(f"skipped {self.reader.skipped:,} examples with an empty text")
-        if self.reader.repaired:
-            self.report.append(f"repaired {self.reader.repaired:,} tags that continued nothing: I-X became B-X")
+        if reader.skipped:
+            self.report.append(f"skipped {reader.skipped:,} examples with an empty text")
+        if reader.repaired:
+            self.report.append(f"repaired {reader.repaired:,} tags that continued nothing: I-X became B-X")
         return splits
 
     def _write_labels(self, splits: list[SplitFiles]) -> None:
@@ -212,7 +205,7 @@ class Preparation:
             for split in splits:
                 binarise(split.path(key), dictionary, self.folder / key / split.name, find)
 
-    def _read_vectors(self, splits: list[SplitFiles], given: Optional[Dictionary]) -> "_Vectors":
+    def _read_vectors(self, splits: list[SplitFiles], given: Optional[Dictionary]) -> _Vectors:
         """Vectors of the file, of all words of the texts and of the dictionary, if one is given."""
         everything = dict.fromkeys(list_words(given) if given else ())
         for split in splits:
@@ -222,7 +215,7 @@ class Preparation:
         vectors, found = read_word_vectors(self.args.word_vectors, rows)
         return _Vectors({word: row for word, row in rows.items() if found[row]}, vectors)
 
-    def _train_vectors(self, train: SplitFiles) -> "_Vectors":
+    def _train_vectors(self, train: SplitFiles) -> _Vectors:
         """Vectors learned from the training text."""
 
         def iterate_texts() -> Iterator[list[str]]:
@@ -238,7 +231,7 @@ class Preparation:
         self.report.append(f"word2vec: {count:,} words, learned from {running:,} words in {epochs} epochs")
         return _Vectors(model.wv.key_to_index, torch.from_numpy(model.wv.vectors.copy()))
 
-    def _write_vectors(self, dictionary: Dictionary, splits: list[SplitFiles], vectors: "_Vectors") -> None:
+    def _write_vectors(self, dictionary: Dictionary, splits: list[SplitFiles], vectors: _Vectors) -> None:
         vocabulary = list_words(dictionary)
         kept = [word for word in vocabulary if word in vectors.rows]
         if not kept:

@@ -7,6 +7,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Union
 
@@ -52,23 +53,25 @@ class Counts(NamedTuple):
         return sum(self.words.values())
 
 
+@dataclass
 class SplitFiles:
     """The text files of one split, ``FOLDER/SPLIT.KEY``.
 
     The keys are ``input0``, ``label`` and, as the data has them, ``input1``, ``characters0`` and ``characters1``.
 
     Attributes:
+        folder: where they are.
         name: of the split.
         source: the file that the split was read from.
+        keys: of the files.
         first_lines: for each label, the first line of ``source`` that has it.
     """
 
-    def __init__(self, folder: Path, name: str, source: Path, keys: tuple[str, ...]) -> None:
-        self.folder = folder
-        self.name = name
-        self.source = source
-        self.keys = keys
-        self.first_lines: dict[str, int] = {}
+    folder: Path
+    name: str
+    source: Path
+    keys: tuple[str, ...]
+    first_lines: dict[str, int] = field(default_factory=dict)
 
     def path(self, key: str) -> Path:
         """Returns the file of one key."""
