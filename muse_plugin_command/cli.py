@@ -112,26 +112,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _silence_libraries()
     try:
         return int(body.run(args))
-    except USER_ERRORS as error:
-        if args.traceback:
+    except Exception as error:
+        sentence = _explain(error)
+        if args.traceback or sentence is None:
             raise
-        if isinstance(error, OSError) and error.filename is not None:  # the system's words, not a sentence
-            return _report(name, f"cannot use {error.filename}: {error.strerror}; check this path.")
-        return _report(name, str(error))
-    except MemoryError:
-        if args.traceback:
-            raise
-        return _report(
-            name, "there is not enough memory; a file may ask for more than it should: see where it is from."
-        )
-    except OSError as error:
-        if args.traceback:
-            raise
-        if error.errno in (errno.EROFS, errno.ENAMETOOLONG):
-            return _report(name, f"cannot write {error.filename}: {error.strerror}; choose another place.")
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # the last also of "ulimit -f"
-            raise
-        return _report(name, f"there is no room to write ({error.strerror}); make some, then give the command again.")
+        return _report(name, sentence)
 
 
 def build_parser(name: str = "") -> argparse.ArgumentParser:
@@ -186,6 +171,21 @@ def _silence_libraries() -> None:
 
     for library in ("fairseq", "muse_plugin.tasks", "matplotlib", "sacrebleu"):
         logging.getLogger(library).setLevel(logging.WARNING)
+
+
+def _explain(error: Exception) -> Optional[str]:
+    """What an error tells the user; None if it is a defect."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; a file may ask for more than it should: see where it is from."
+    if isinstance(error, USER_ERRORS):
+        if isinstance(error, OSError) and error.filename is not None:  # the system's words, not a sentence
+            return f"cannot use {error.filename}: {error.strerror}; check this path."
+        return str(error)
+    if isinstance(error, OSError) and error.errno in (errno.EROFS, errno.ENAMETOOLONG):
+        return f"cannot write {error.filename}: {error.strerror}; choose another place."
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):  # EFBIG: "ulimit -f"
+        return f"there is no room to write ({error.strerror}); make some, then give the command again."
+    return None
 
 
 def _report(name: str, sentence: str) -> int:
