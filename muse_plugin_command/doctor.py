@@ -146,9 +146,9 @@ class Row(NamedTuple):
 
     label: str
     found: str
-    needs: str
-    tested: str
-    state: str
+    needs: str = "optional"
+    tested: str = ""
+    state: str = OK
     needed: bool = False
     cost: str = ""
     fix: str = ""
@@ -352,10 +352,10 @@ def _is_made_by_uv() -> bool:
 def _examine_extensions(plugin: Finding) -> Row:
     uncompiled = plugin.facts.get("uncompiled")
     if not uncompiled:
-        return Row("extensions", "compiled" if uncompiled == [] else "-", "optional", "", OK)
+        return Row("extensions", "compiled" if uncompiled == [] else "-")
     cost = f"{', '.join(uncompiled)} of fairseq are not compiled; Python stands in, slower but with the same batches"
     fix = f"FAIRSEQ_EXTENSIONS=1 bash {_quote(SETUP_SCRIPT)}  (a C++ compiler, three minutes)"
-    return Row("extensions", "in Python", "optional", "", MISSING, False, cost, fix if SETUP_SCRIPT.is_file() else "")
+    return Row("extensions", "in Python", state=MISSING, cost=cost, fix=fix if SETUP_SCRIPT.is_file() else "")
 
 
 def _examine_kernels(findings: Mapping[str, Finding]) -> Row:
@@ -367,42 +367,38 @@ def _examine_kernels(findings: Mapping[str, Finding]) -> Row:
     if broken:
         name, error = next(iter(broken.items()))
         cost = f"importing {name} fails with {error}; --conv-backend fairseq_cuda does not work"
-        return Row(label, ", ".join(built) or "-", "optional", "", BROKEN, False, cost, fix)
+        return Row(label, ", ".join(built) or "-", state=BROKEN, cost=cost, fix=fix)
     if built and len(built) < len(findings):
         cost = f"{', '.join(sorted(findings.keys() - {*built}))} is not built; --conv-backend fairseq_cuda needs both"
-        return Row(label, ", ".join(built), "optional", "", WARN, False, cost, fix)
-    return Row(label, ", ".join(built) or "not built", "optional", "", OK)
+        return Row(label, ", ".join(built), state=WARN, cost=cost, fix=fix)
+    return Row(label, ", ".join(built) or "not built")
 
 
 def _examine_plugin(finding: Finding) -> Row:
-    facts = finding.facts
-    found = str(facts.get("version", "-"))
+    facts, models = finding.facts, finding.facts.get("models", [])
+    row = Row(PLUGIN, f"{facts.get('version', '-')}, {len(models)} models", "registers", needed=True)
     if finding.error:
         cost = f"'import {PLUGIN}' fails with {finding.error}; its models cannot be used"
-        return Row(PLUGIN, found, "registers", "", BROKEN, True, cost, "the rows above first")
-    models = facts.get("models", [])
-    needs = "registers"
-    found += f", {len(models)} models"
+        return row._replace(found=str(facts.get("version", "-")), state=BROKEN, cost=cost, fix="the rows above first")
     if not models:
         cost = f"'import {PLUGIN}' registers no model with fairseq; --arch muse_... will be unknown"
-        return Row(PLUGIN, found, needs, "", BROKEN, True, cost, "a complete checkout")
+        return row._replace(state=BROKEN, cost=cost, fix="a complete checkout")
     if not facts.get("installed"):
         cost = f"it is not installed, so only --user-dir {_quote(PACKAGE_FOLDER)} finds it, not 'import {PLUGIN}'"
         fix = f"bash {_quote(SETUP_SCRIPT)}" if SETUP_SCRIPT.is_file() else "pip install it"
-        return Row(PLUGIN, found, needs, "", WARN, True, cost, fix)
-    return Row(PLUGIN, found, needs, "", OK, True)
+        return row._replace(state=WARN, cost=cost, fix=fix)
+    return row
 
 
 def _examine_gpu(torch: Finding) -> Row:
     facts = torch.facts
     if facts.get("gpu"):
-        found = f"{facts['gpus']} x {facts['gpu']}, {facts['gib']:.0f} GiB"
-        return Row("GPU", found, "optional", "", OK)
+        return Row("GPU", f"{facts['gpus']} x {facts['gpu']}, {facts['gib']:.0f} GiB")
     if shutil.which("nvidia-smi") and not facts.get("cuda_build"):
         cost = "there is an NVIDIA driver, but this build of torch is for the CPU only, so training uses the CPU"
-        return Row("GPU", "-", "optional", "", WARN, False, cost, "uninstall torch, then install a CUDA build of it")
+        return Row("GPU", "-", state=WARN, cost=cost, fix="uninstall torch, then install a CUDA build of it")
     cost = "training uses the CPU: enough for the quickstart, too slow for the data sets of the papers"
-    return Row("GPU", "-", "optional", "", MISSING, False, cost)
+    return Row("GPU", "-", state=MISSING, cost=cost)
 
 
 def _compare(version: str, oldest: str, newest: Optional[str]) -> int:
