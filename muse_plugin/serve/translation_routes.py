@@ -4,8 +4,9 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Optional
@@ -216,17 +217,16 @@ class TranslationRoutes:
                 future.cancel()
 
 
-class _failures:  # noqa: N801
+@contextmanager
+def _failures() -> Iterator[None]:
     """Turns what the model raises into a sentence, and logs it."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None or isinstance(error, asyncio.TimeoutError) or not isinstance(error, Exception):
-            return
-        if isinstance(error, LongSentenceError):
-            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
+    try:
+        yield
+    except asyncio.TimeoutError:
+        raise
+    except LongSentenceError as error:
+        raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error)) from error
+    except Exception as error:
         logger.error("the model failed on a sentence", exc_info=error)
         raise RequestError(
             HTTPStatus.INTERNAL_SERVER_ERROR,
