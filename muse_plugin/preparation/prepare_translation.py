@@ -137,13 +137,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_flags(args: argparse.Namespace) -> tuple[TextSettings, TextSettings]:
     check_positive(args, "max_length", "workers")
-    match = _SUBWORDS.fullmatch(args.subwords)
-    if not match:
-        raise ValueError(
-            "--subwords must be sentencepiece:N, sentencepiece:unigram:N, sentencepiece:bpe:N or bpe:N with N at least "
-            f"1, or none, but got {args.subwords!r}; sentencepiece:8000 is usual."
-        )
-    sides = make_translation_settings(args, [kind_of(match["kind"] or "none")] * 2)
+    subwords, _ = _parse_subwords(args.subwords)
+    sides = make_translation_settings(args, [kind_of(subwords)] * 2)
     check_validation(args)
     if not args.valid and args.valid_from_train is None:
         raise ValueError(
@@ -156,6 +151,17 @@ def _check_flags(args: argparse.Namespace) -> tuple[TextSettings, TextSettings]:
             f"{args.output.resolve()}; name another folder."
         )
     return sides
+
+
+def _parse_subwords(text: str) -> tuple[str, int]:
+    """Reads ``--subwords``: what ``learn_subwords`` calls them, and how many."""
+    match = _SUBWORDS.fullmatch(text)
+    if not match:
+        raise ValueError(
+            "--subwords must be sentencepiece:N, sentencepiece:unigram:N, sentencepiece:bpe:N or bpe:N with N at least "
+            f"1, or none, but got {text!r}; sentencepiece:8000 is usual."
+        )
+    return match["kind"] or "none", int(match["size"] or 0)
 
 
 def _find_files(prefix: Path, languages: tuple[str, str], flag: str) -> tuple[Path, Path]:
@@ -184,16 +190,12 @@ class _Preparation:
     def __init__(
         self, args: argparse.Namespace, sides: tuple[TextSettings, TextSettings], splits: list[Split], folder: Path
     ) -> None:
-        match = _SUBWORDS.fullmatch(args.subwords)
-        assert match is not None
         self.args = args
         self.sides = sides
         self.splits = splits
         self.folder = folder
         self.words = folder / "words"
         self.cut = folder / "subwords"
-        self.subwords = match["kind"] or "none"
-        self.size = int(match["size"] or 0)
         self.languages = (args.source_lang, args.target_lang)
         self.dropped: dict[str, Counter[str]] = {}
 
@@ -232,8 +234,9 @@ class _Preparation:
         self.splits.insert(1, train._replace(name="valid"))
 
     def _learn(self) -> TextPipeline:
+        subwords, size = _parse_subwords(self.args.subwords)
         contents = [
-            learn_subwords(self.subwords, chain.from_iterable(map(iterate_tokens, group)), self.size)
+            learn_subwords(subwords, chain.from_iterable(map(iterate_tokens, group)), size)
             for group in self._group_training_files(self.words)
         ]
         return TextPipeline(Tokenizer(self.sides[0], contents[0]), Tokenizer(self.sides[1], contents[-1]))
