@@ -5,6 +5,7 @@ The published trend of gates (Figure 8): small kernels lose weight with depth.
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from torch import nn
@@ -129,10 +130,10 @@ def draw_kernels(rows: Sequence[KernelRow], path: Path) -> None:
                     found = [row for row in own if (row.layer, row.kernel_size_tokens) == (layer, size)]
                     if found:
                         offsets = group(found, "offset_tokens")
-                        means = [(x, sum(row.weight for row in heads) / len(heads)) for x, heads in offsets.items()]
-                        points = sorted(means)
-                        axes.plot(*zip(*points, strict=True), color=shade(i, len(layers)), label=f"{layer}", lw=1.6)
-                        axes.set_xlim(points[0][0] - 0.3, points[-1][0] + 0.3)
+                        xs = sorted(offsets)
+                        ys = [fmean(row.weight for row in offsets[x]) for x in xs]
+                        axes.plot(xs, ys, color=shade(i, len(layers)), label=f"{layer}", lw=1.6)
+                        axes.set_xlim(xs[0] - 0.3, xs[-1] + 0.3)
                 axes.set_ylim(bottom=0)
                 label(
                     axes, f"{name}, kernel of {size}", "offset of the word that is read (tokens)", grid="y", counts="x"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple, Optional
 
 import numpy as np
@@ -223,16 +224,11 @@ def draw_concentration(rows: Sequence[ConcentrationRow], path: Path) -> None:
             ranges = sorted({(row.shortest_tokens, row.longest_tokens or math.inf) for row in own})
             names = [f">{low - 1}" if math.isinf(high) else f"{low}-{high:.0f}" for low, high in ranges]
             for axes, (measure, name) in zip(line, _MEASURES.items(), strict=True):
+                counted = [row for row in own if not math.isnan(getattr(row, measure))]
+                layers = group(counted, "model", "shortest_tokens")
                 for i, model in enumerate(models):
-                    points = []
-                    for x, (low, _) in enumerate(ranges):
-                        found = [
-                            getattr(row, measure) for row in own if (row.model, row.shortest_tokens) == (model, low)
-                        ]
-                        values = [value for value in found if not math.isnan(value)]
-                        if values:
-                            points.append((x, sum(values) / len(values)))
-                    xs, ys = zip(*points, strict=True) if points else ((), ())
+                    xs = [x for x, (low, _) in enumerate(ranges) if (model, low) in layers]
+                    ys = [fmean(getattr(row, measure) for row in layers[model, ranges[x][0]]) for x in xs]
                     axes.plot(xs, ys, color=COLORS[i], marker=MARKERS[i], markersize=4.5, label=as_written(model))
                 axes.set_xticks(range(len(ranges)), names, rotation=45, ha="right")
                 label(axes, side, "sentence length (tokens)", name, grid="y")
