@@ -80,8 +80,7 @@ def read_run(path: Path, name: str) -> list[TrainingRow]:
             f"--logs must name the output of fairseq-train, or a folder of its TensorBoard events, but {path} has no "
             "numbers of a training; log with --log-format simple or json."
         )
-    return [TrainingRow(name, part, updates, measure, found[part, measure, updates])
-            for part, measure, updates in sorted(found)]  # fmt: skip
+    return [TrainingRow(name, part, count, measure, value) for (part, measure, count), value in sorted(found.items())]
 
 
 def _read_log(path: Path) -> Iterator[tuple[str, int, str, float]]:

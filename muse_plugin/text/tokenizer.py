@@ -38,10 +38,6 @@ class Tokenizer:
             word pieces; nothing without subwords.
         where: what to call that file in messages.
 
-    Attributes:
-        settings: as given.
-        content: as given.
-
     Raises:
         ImportError: if a package is missing that the settings need.
         ValueError: if ``content`` is none of its kind.
