@@ -233,9 +233,8 @@ def rank_words(
     for number, name_of_class in enumerate(classes):
         order = values[number].argsort(descending=True, stable=True)[: settings.top].tolist()
         for rank, word in enumerate((word for word in order if values[number, word] > -math.inf), start=1):
-            found = (float(table[number, word]) for table in (means.weights, means.ratios))
-            counts = (int(table[number, word]) for table in (means.documents, means.counts))
-            rows.append(AttendedRow(name, name_of_class, rank, dictionary[word], *found, *counts))
+            found = (table[number, word].item() for table in means)
+            rows.append(AttendedRow(name, name_of_class, rank, dictionary[word], *found))
     return rows
 
 

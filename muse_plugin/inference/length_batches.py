@@ -1,5 +1,6 @@
 """Cuts sentences into batches of similar length."""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Optional, TypeVar
 
@@ -20,15 +21,13 @@ def make_batches(
     Returns:
         The keys of ``lengths``, each in one batch.
     """
+    most_tokens = math.inf if max_tokens is None else max_tokens
+    most_sentences = math.inf if max_sentences is None else max_sentences
     batches: list[list[Key]] = []
-    for key in sorted(lengths, key=lambda key: lengths[key]):
+    for key in sorted(lengths, key=lengths.__getitem__):
         # Ascending: the newest is the longest, and all are padded to its length.
-        size = len(batches[-1]) + 1 if batches else None
-        if (
-            size is None
-            or (max_sentences is not None and size > max_sentences)
-            or (max_tokens is not None and size * lengths[key] > max_tokens)
-        ):
+        size = len(batches[-1]) + 1 if batches else 0
+        if size == 0 or size > most_sentences or size * lengths[key] > most_tokens:
             batches.append([])
         batches[-1].append(key)
     return batches
