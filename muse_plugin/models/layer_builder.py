@@ -4,9 +4,9 @@
 there. A model fills ``BranchOptions`` from its flags and calls ``build_layer`` once per layer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -49,60 +49,38 @@ class BranchOptions:
         embed_dim: width C.
         attention_heads: heads of self- and cross-attention.
         ffn_embed_dim: hidden width of the feed-forward branch.
+        for_conv: further arguments of every convolution, see ``GatedConv``.
+        for_layer: further arguments of every layer, see ``ParallelLayer``.
         encoder_dim: width of the encoder states that cross-attention reads; None in an encoder.
-        causal: whether the convolution must not see the future.
         attention_dropout: probability of dropping an attention weight.
         activation_dropout: probability of dropping a hidden unit of the feed-forward branch.
-        weight_dropout: probability of dropping a weight of a kernel.
-        branch_dropout: see ``ParallelLayer``, as are ``input_dropout`` and ``normalize_before``.
         activation: of the feed-forward branch.
         ffn_reads: see ``FeedForward`` (``reads``).
         conv_type: dynamic, lightweight, depthwise or standard.
         conv_heads: kernels per position; None for as many as there are attention heads.
-        conv_shares_value: see ``GatedConv``, as are ``conv_gate`` (``use_gate``) and ``conv_masks_padding``.
-        linear_backend: of ``PackedLinear``, in the inference form.
-        input_init: see ``ParallelLayer``, as is ``output_init``.
         conv_backend: of dynamic and lightweight convolutions, see ``ops/dynamic_conv.py``.
+        linear_backend: of ``PackedLinear``, in the inference form.
     """
 
     embed_dim: int
     attention_heads: int
     ffn_embed_dim: int
+    for_conv: Mapping[str, Any]
+    for_layer: Mapping[str, Any]
     encoder_dim: Optional[int] = None
-    causal: bool = False
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
-    weight_dropout: float = 0.0
-    branch_dropout: float = 0.0
-    input_dropout: float = 0.0
-    normalize_before: bool = False
     activation: Callable[[Tensor], Tensor] = torch.relu
     ffn_reads: Optional[str] = None
     conv_type: str = "dynamic"
     conv_heads: Optional[int] = None
-    conv_shares_value: bool = True
-    conv_gate: bool = True
-    conv_masks_padding: bool = True
-    linear_backend: str = "auto"
-    input_init: Optional[float] = None
-    output_init: Optional[float] = None
     conv_backend: str = "auto"
+    linear_backend: str = "auto"
 
     @property
     def kernels(self) -> int:
         """Kernels per position."""
         return self.attention_heads if self.conv_heads is None else self.conv_heads
-
-    @property
-    def for_conv(self) -> dict[str, bool | float]:
-        """The keyword arguments of every convolution, see ``GatedConv``."""
-        return {
-            "causal": self.causal,
-            "weight_dropout": self.weight_dropout,
-            "use_gate": self.conv_gate,
-            "share_value": self.conv_shares_value,
-            "mask_padding": self.conv_masks_padding,
-        }
 
 
 def _self_attention(own: BranchOptions, plan: LayerPlan) -> Branch:
@@ -164,15 +142,8 @@ def build_layer(options: BranchOptions, plan: LayerPlan) -> ParallelLayer | Stag
     """Builds one layer: its stages one after the other, in each the branches side by side."""
     stages = []
     for names in plan.stages:
-        stage = ParallelLayer(
-            options.embed_dim,
-            {name: BRANCHES[name].build(options, plan) for name in names},
-            branch_dropout=options.branch_dropout,
-            input_dropout=options.input_dropout,
-            normalize_before=options.normalize_before,
-            input_init=options.input_init,
-            output_init=options.output_init,
-        )
+        branches = {name: BRANCHES[name].build(options, plan) for name in names}
+        stage = ParallelLayer(options.embed_dim, branches, **options.for_layer)
         stage.linear_backend = options.linear_backend
         stages.append(stage)
     return stages[0] if len(stages) == 1 else StagedLayer(stages)

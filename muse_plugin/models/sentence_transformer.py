@@ -142,11 +142,10 @@ class SentenceTransformerModel(SentenceModel):
             width,
             cfg.encoder_attention_heads,
             cfg.encoder_ffn_embed_dim,
+            for_conv={"causal": False, "weight_dropout": cfg.weight_dropout},
+            for_layer={"branch_dropout": cfg.dropout, "normalize_before": cfg.encoder_normalize_before},
             attention_dropout=cfg.attention_dropout,
             activation_dropout=cfg.activation_dropout,
-            weight_dropout=cfg.weight_dropout,
-            branch_dropout=cfg.dropout,
-            normalize_before=cfg.encoder_normalize_before,
             conv_backend=str(cfg.conv_backend),
         )
         with naming("--encoder-branches"):
