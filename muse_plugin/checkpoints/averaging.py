@@ -36,13 +36,7 @@ _SAME_RUN = "average checkpoints of one training run"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Averages the checkpoints that the flags select and writes the result.
-
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        0; every failure is an exception.
+    """Averages the checkpoints that the flags select and writes the result; every failure is an exception.
 
     Raises:
         ValueError: if the flags contradict each other, if the output is one of the inputs, or if the checkpoints do

@@ -95,15 +95,11 @@ def _point_to_data(checkpoint: Path, task: MutableMapping[str, Any]) -> None:
 
 
 def _find_data(checkpoint: Path, stored: str) -> str:
-    """Where the data of a checkpoint are.
+    """Where the data of a checkpoint are, which it stores as folders with ``os.pathsep`` between them.
 
     Where it says, if dictionaries are there. Otherwise a relative path may start at a folder above the checkpoint, as
     it does where training was started there and the command was not. Otherwise dictionaries next to the checkpoint
     are those of its data. If there are none, the path is as stored.
-
-    Args:
-        checkpoint: the file.
-        stored: its data; several folders have ``os.pathsep`` between them.
     """
     parts = utils.split_paths(stored, os.pathsep)
     if holds_dictionaries(Path(parts[0])):
@@ -172,13 +168,7 @@ def _drop_files(settings: Any) -> None:
 def build_model(
     checkpoint: Path, state: dict[str, Any], overrides: Mapping[str, str], data: Any
 ) -> tuple[nn.Module, Any]:
-    """Builds the model and the task of a checkpoint.
-
-    Args:
-        checkpoint: the file.
-        state: of ``read_state``.
-        overrides: as for ``read_state``.
-        data: folder of the data, for messages.
+    """Builds the model and the task of a checkpoint from what ``read_state`` read; ``data`` is named in messages.
 
     Raises:
         ValueError: if the parameters do not fit the data or the settings, or a dictionary is far too large.

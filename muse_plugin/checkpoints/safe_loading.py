@@ -39,9 +39,8 @@ class _NumberDtype:
     """Stands in for ``numpy.dtype`` while a file is read: the description of one plain number.
 
     Args:
-        code: numpy's code of kind and bytes, such as ``f8``.
-        align: ignored, as a plain number has no fields to align.
-        copy: ignored.
+        code: numpy's code of kind and bytes, such as ``f8``; the arguments after it are about fields, of which a plain
+            number has none.
 
     Raises:
         pickle.UnpicklingError: if the code stands for anything but a plain number.
@@ -282,10 +281,6 @@ def save_atomically(obj: Any, path: str | os.PathLike[str]) -> None:
     """Writes ``obj`` with ``torch.save`` so that ``path`` holds either its old content or all of the new.
 
     See ``open_atomically`` for how, and for what happens when it fails.
-
-    Args:
-        obj: what to write.
-        path: where to; its folder must exist.
 
     Raises:
         FileNotFoundError: if the folder of ``path`` does not exist.

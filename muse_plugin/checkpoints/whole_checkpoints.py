@@ -31,14 +31,11 @@ class Newest(NamedTuple):
 
 
 def find_newest_whole(folder: Path) -> Newest:
-    """Finds what training can resume from when ``checkpoint_last.pt`` cannot be read.
+    """Finds what training can resume from in a folder whose ``checkpoint_last.pt`` cannot be read.
 
     Candidates are the files that fairseq-train saves: ``checkpoint3.pt``, ``checkpoint_3_1200.pt``,
     ``checkpoint_best.pt``, ``checkpoint.best_loss_2.10.pt``. The one with the most updates that is whole is chosen;
     the number of updates is in the file.
-
-    Args:
-        folder: of the checkpoints.
     """
     damaged: dict[Path, str] = {}
     candidates = []
@@ -76,9 +73,6 @@ def find_damage(path: Path) -> Optional[str]:
     torch.load notices a file that was cut short, but not one in which bytes have changed, as after a power cut. Here
     the file is read to its end and compared with the checksums in it; memory stays small. Files of torch before 1.6
     have none: they are loaded instead.
-
-    Args:
-        path: the file.
 
     Raises:
         OSError: if it cannot be read at all.

@@ -71,14 +71,7 @@ def _is_local(path: Any) -> bool:
 
 
 def remove_leftovers(folder: Path) -> list[str]:
-    """Removes the temporary files of processes that were killed while they wrote a checkpoint.
-
-    Args:
-        folder: of the checkpoints; nothing happens if there is none.
-
-    Returns:
-        The names of the removed files.
-    """
+    """Removes the temporary checkpoints of killed processes from a folder, if there is one; returns their names."""
     removed = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if _LEFTOVER.fullmatch(path.name) and path.is_file() and _is_abandoned(path):

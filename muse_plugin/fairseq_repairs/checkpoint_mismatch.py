@@ -18,11 +18,7 @@ _OF_WORDS = re.compile(r"(embed_tokens|output_projection)\.\w+$")
 
 
 def describe_mismatch(message: str) -> str | None:
-    """Says in one sentence why parameters do not fit; None if the message of torch says nothing about it.
-
-    Args:
-        message: of the error that ``load_state_dict`` raised.
-    """
+    """Says in one sentence why parameters do not fit, from torch's message; None if that says nothing about it."""
     sizes = [tuple(found[part] for part in ("name", "there", "here")) for found in _SIZE.finditer(message)]
     of_words = [
         (there.split(", ")[0], here.split(", ")[0])

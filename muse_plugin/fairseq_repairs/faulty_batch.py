@@ -32,11 +32,9 @@ class NotFiniteError(FloatingPointError):
 
 
 def _find(trainer: Trainer, samples: list[Any]) -> list[str]:
-    """What is not finite in this process: one part of a sentence for each parameter or batch at fault.
+    """What is not finite in this process: one part of a sentence for each parameter or batch of the update at fault.
 
-    Args:
-        trainer: as the failed update left it: parameters are those before the update.
-        samples: the batches of the update in this process.
+    The trainer is as the failed update left it: its parameters are those before the update.
     """
     model = trainer.get_model()
     ruined = [name for name, parameter in model.named_parameters() if not parameter.detach().isfinite().all()]

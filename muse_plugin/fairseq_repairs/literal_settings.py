@@ -70,13 +70,10 @@ def _value(node: ast.AST | None) -> Any:
 
 
 def evaluate_literal(text: str) -> Any:
-    """Computes what ``text`` says without running anything.
+    """Computes what a setting says without running anything.
 
     Understood are numbers, strings, True, False, None, lists, tuples, dicts, and ``+ - * /`` between numbers, or
     ``+`` and ``*`` where lists take them: ``1e-4``, ``(0.9, 0.98)``, ``[(512, 3)] * 4 + [(512, 1)]``.
-
-    Args:
-        text: the setting.
 
     Raises:
         TypeError: if ``text`` is no string, as with ``eval``.

@@ -57,11 +57,9 @@ def _asked(overrides: Optional[dict[str, Any]], task: Any) -> dict[str, Any]:
 
 
 def check_overrides(asked: dict[str, Any], settings: list[set[str]]) -> None:
-    """Checks the keys, also those of groups such as ``{'model': {'dropout': 0.1}}``.
+    """Checks the keys of --model-overrides by the names of the settings in each checkpoint.
 
-    Args:
-        asked: as --model-overrides gives them.
-        settings: of each checkpoint, the names of its settings.
+    Keys may be in groups, such as ``{'model': {'dropout': 0.1}}``.
 
     Raises:
         ValueError: if a key is known to no checkpoint.

@@ -88,13 +88,10 @@ def find_cause(error: BaseException | None, kind: type[E]) -> E | None:
 
 
 def loaded_command(name: str) -> list[ModuleType]:
-    """Finds the loaded modules that are a fairseq command, without loading any.
+    """Finds the loaded modules that are a fairseq command, such as ``interactive``, without loading any.
 
     A command runs as ``fairseq_cli.<name>`` when a console script imports it, and as ``__main__`` under
     ``python -m fairseq_cli.<name>``; a process started by the latter has it as ``__mp_main__``.
-
-    Args:
-        name: module name in ``fairseq_cli``, such as ``interactive``.
     """
     end = os.path.join(os.sep, "fairseq_cli", f"{name}.py")
     found = [sys.modules.get(module) for module in (f"fairseq_cli.{name}", "__main__", "__mp_main__")]

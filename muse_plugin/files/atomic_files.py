@@ -21,12 +21,6 @@ def open_atomically(path: Union[str, "os.PathLike[str]"]) -> Iterator[BinaryIO]:
     as ``/dev/null``, a named pipe or ``/dev/stdout``, cannot be replaced and is written directly. A link is
     replaced itself: the file that it names stays as it is.
 
-    Args:
-        path: where to; its folder must exist.
-
-    Yields:
-        The open file.
-
     Raises:
         FileNotFoundError: if the folder of ``path`` does not exist.
         IsADirectoryError: if ``path`` is a folder.

@@ -14,16 +14,11 @@ from muse_plugin.files.locks import try_lock
 
 @contextlib.contextmanager
 def build_folder(output: Path) -> Iterator[Path]:
-    """Gives a new folder to fill, which takes the place of ``output`` when the block ends without an exception.
+    """Gives a new folder next to ``output`` to fill, which takes its place when the block ends without an exception.
 
-    When anything fails, it is removed, ``output`` is what it was, and folders made above it are gone. What killed
-    programs left of the same output is removed; an output that one of them had put aside comes back.
-
-    Args:
-        output: an existing folder, which is replaced, or a new one.
-
-    Yields:
-        A folder next to ``output``.
+    A folder that is there is replaced. When anything fails, the new one is removed, ``output`` is what it was, and
+    folders made above it are gone. What killed programs left of the same output is removed; an output that one of them
+    had put aside comes back.
     """
     output = output.resolve()
     made = [folder for folder in output.parents if not folder.exists()]

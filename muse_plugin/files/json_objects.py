@@ -35,13 +35,7 @@ def read_json_object(path: Path, way_out: str, most_bytes: int = LARGEST_SETTING
 
 
 def write_json(path: Path, content: Any, **options: Any) -> None:
-    """Writes a value and a line end; the file appears whole or not at all, as ``open_atomically`` says.
-
-    Args:
-        path: the file.
-        content: the value.
-        **options: of ``json.dumps``.
-    """
+    """Writes a value and a line end, whole or not at all; ``options`` are those of ``json.dumps``."""
     text = json.dumps(content, **options)
     with open_atomically(path) as file:
         file.write(f"{text}\n".encode())
@@ -55,12 +49,7 @@ Kind = Union[type, tuple[str, ...]]  # a tuple: one of these strings
 
 
 def read_settings(path: Path, versions: Collection[int], way_out: str) -> tuple[int, dict[str, Any]]:
-    """Reads a file with a ``format_version``.
-
-    Args:
-        path: the file.
-        versions: those that can be read.
-        way_out: as for ``read_json_object``.
+    """Reads a file whose ``format_version`` is one of ``versions``; other arguments as for ``read_json_object``.
 
     Returns:
         The version, and the other fields.
@@ -79,13 +68,7 @@ def read_settings(path: Path, versions: Collection[int], way_out: str) -> tuple[
 
 
 def read_versioned(path: Path, version: int, kinds: Mapping[str, Kind], way_out: str) -> dict[str, Any]:
-    """Reads a file with a ``format_version`` and certain other fields.
-
-    Args:
-        path: the file.
-        version: the one that can be read.
-        kinds: type of each other field, as for ``find_faults``.
-        way_out: as for ``read_json_object``.
+    """Reads a file with this ``format_version`` and the other fields in ``kinds``, see ``find_faults``.
 
     Raises:
         ValueError: as ``read_settings``, and if a field is missing, unknown or of another type.

@@ -7,16 +7,7 @@ LARGEST_VOCABULARY = 1 << 28  # bytes of codes, dictionaries and models of Sente
 
 
 def check_size(path: Path, most_bytes: int, way_out: str) -> None:
-    """Checks the size of a file before it is read.
-
-    Args:
-        path: the file.
-        most_bytes: that it may have.
-        way_out: what the user can do, for the message.
-
-    Raises:
-        ValueError: if it is larger.
-    """
+    """Raises ValueError if a file has more than ``most_bytes``; ``way_out`` is what the message says to do."""
     size = path.stat().st_size
     if size > most_bytes:
         raise ValueError(f"{path} must have at most {most_bytes:,} bytes, but has {size:,}; {way_out}.")

@@ -100,11 +100,7 @@ def iterate_stream(stream: BinaryIO, first_line: int = 1) -> Iterator[tuple[str,
 
 
 def check_file(path: Path, flag: str) -> None:
-    """Checks that an input is a file.
-
-    Args:
-        path: the file.
-        flag: what names it on the command line, for messages.
+    """Checks that an input, which a flag names, is a file.
 
     Raises:
         FileNotFoundError: if it does not exist.
@@ -119,11 +115,8 @@ def check_file(path: Path, flag: str) -> None:
 def iterate_bytes(path: Path, what: str) -> Iterator[tuple[int, bytes]]:
     r"""Yields (number from 1, bytes without the line end ``\n`` or ``\r\n``) of a file.
 
-    A file that starts as gzip does is decompressed, whatever its name. Of a big one, progress is shown.
-
-    Args:
-        path: the file.
-        what: what names it, such as its flag, for messages.
+    A file that starts as gzip does is decompressed, whatever its name. Of a big one, progress is shown. Messages call
+    the file ``what``, such as its flag.
 
     Raises:
         FileNotFoundError: if it does not exist.
@@ -160,14 +153,10 @@ def _iterate_bytes(path: Path) -> Iterator[tuple[int, bytes]]:
 def iterate_lines(path: Path, flag: str) -> Iterator[tuple[int, str]]:
     """Yields (number from 1, text) of the lines of a UTF-8 file; a byte-order mark at the start is dropped.
 
-    Args:
-        path: the file, as for ``iterate_bytes``.
-        flag: what names it on the command line, for messages.
+    Arguments and errors are those of ``iterate_bytes``.
 
     Raises:
-        FileNotFoundError: if it does not exist.
-        IsADirectoryError: if it is a folder.
-        ValueError: as ``iterate_bytes``; also if it is empty or not UTF-8.
+        ValueError: also if the file is empty or not UTF-8.
     """
     number = 0
     for number, raw in iterate_bytes(path, flag):

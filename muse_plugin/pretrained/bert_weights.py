@@ -44,10 +44,7 @@ _FEW = 1 << 24  # parameters that can be built without harm; the comparison by n
 
 
 def read_bert_sizes(folder: Path) -> BertSizes:
-    """Reads ``config.json``, and checks that the file of parameters is large enough for what it says.
-
-    Args:
-        folder: of the model.
+    """Reads ``config.json`` of a folder, and checks that the file of parameters is large enough for what it says.
 
     Raises:
         FileNotFoundError: if there is no such file, or no parameters.

@@ -30,10 +30,7 @@ _SHOWN = 60  # characters of a name in messages
 
 
 def check_torch_file(path: Path) -> None:
-    """Checks what a file would take in memory; what else may be wrong with it, reading it will say.
-
-    Args:
-        path: an archive, or a file in the format from before torch 1.6.
+    """Checks what a file, be it from before torch 1.6, would take in memory; what else is wrong, reading it will say.
 
     Raises:
         ValueError: if its parts, unpacked, are larger than the file, two of them have one name, or its pickle allocates
@@ -107,12 +104,7 @@ def _iterate_instructions(path: Path, stream: BinaryIO | IO[bytes]) -> _Instruct
 
 
 class _Stream:
-    """A stream of a file, which makes no room for more bytes than the file has.
-
-    Args:
-        stream: to read from.
-        size: of the file, in bytes.
-    """
+    """A stream of a file, which makes no room for more bytes than the file has."""
 
     def __init__(self, stream: BinaryIO | IO[bytes], size: int) -> None:
         self._size, self._read, self.readline = size, stream.read, stream.readline

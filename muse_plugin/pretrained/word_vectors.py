@@ -87,25 +87,15 @@ def read_word_vectors(path: Union[str, Path], words: Mapping[str, int], width: O
 def average_character_ngrams(
     path: Union[str, Path], words: Mapping[str, int], width: Optional[int] = None
 ) -> WordVectors:
-    """Composes the vectors of words from those of their characters.
+    """Composes the vectors of words from those of their characters; arguments and errors as of ``read_word_vectors``.
 
     Source: Hashimoto et al. 2017, arXiv:1611.01587, section 2.1, and the charNgram file released with it: a row is a
     key such as ``2gram-#BEGIN#a`` and its numbers. A word's vector is the mean over its distinct n-grams, n from 1 to
     4, that the file has. N-grams are stretches of ``#BEGIN#``, the characters, ``#END#``; those of one element are
     characters only.
 
-    Args:
-        path: the file, plain or compressed with gzip.
-        words: see ``read_word_vectors``.
-        width: see ``read_word_vectors``.
-
     Returns:
         The vectors, shape (largest index + 1, width); found are words with at least one n-gram.
-
-    Raises:
-        FileNotFoundError: see ``read_word_vectors``.
-        IsADirectoryError: see ``read_word_vectors``.
-        ValueError: see ``read_word_vectors``.
     """
     keys = {word: list_character_ngrams(word) for word in words}
     ngrams = {key: row for row, key in enumerate(dict.fromkeys(chain.from_iterable(keys.values())))}
@@ -144,11 +134,7 @@ def write_word_vectors(file: BinaryIO, words: Iterable[str], vectors: Tensor) ->
 
 
 def measure_likeness(vectors: Tensor) -> float:
-    """The mean cosine of two random rows, of a sample that is always the same; 0 where there are no two.
-
-    Args:
-        vectors: shape (rows, width).
-    """
+    """The mean cosine of random pairs of rows, shape (rows, width), always the same ones; 0 where there are no two."""
     if len(vectors) < 2:
         return 0.0
     generator = torch.Generator().manual_seed(1)
@@ -158,12 +144,7 @@ def measure_likeness(vectors: Tensor) -> float:
 
 
 def warn_of_likeness(cosine: float, where: str) -> None:
-    """Warns of vectors that say little, since all of them point the same way.
-
-    Args:
-        cosine: of ``measure_likeness``.
-        where: what to call them.
-    """
+    """Warns of vectors that say little, since all of them point the same way, by the cosine of ``measure_likeness``."""
     if cosine > _ALIKE:
         logger.warning(
             "%s: the mean cosine of two random words is %.3f, so what all vectors have in common hides their "
