@@ -34,12 +34,6 @@ KINDS = {
 def run(args: argparse.Namespace) -> int:
     """Runs the kind of benchmark that was asked for.
 
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        The exit code.
-
     Raises:
         ValueError: if a flag or a file does not fit.
     """

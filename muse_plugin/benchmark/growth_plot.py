@@ -40,12 +40,7 @@ def collect(records: Iterable[Record]) -> Curves:
 
 
 def draw(path: Path, panels: Curves, kind: str) -> None:
-    """Draws the panels side by side.
-
-    Args:
-        path: where to; the ending is the format.
-        panels: see ``collect``.
-        kind: "generate" or "train", for the labels.
+    """Draws the panels of ``collect`` side by side, of the benchmark "generate" or "train".
 
     Raises:
         ImportError: if matplotlib is not installed.

@@ -40,12 +40,6 @@ weights and words are random, and all sentences of a batch have the same length.
 def run(args: argparse.Namespace) -> int:
     """Writes the report.
 
-    Args:
-        args: the parsed flags.
-
-    Returns:
-        The exit code.
-
     Raises:
         ValueError: if a file holds something else, or a folder is missing.
         FileNotFoundError: if a file is missing.

@@ -161,11 +161,7 @@ class ModelFactory:
 
 
 def select(names: Sequence[str], args: argparse.Namespace) -> list[str]:
-    """Returns the systems that are not left out and can run on the device; the first one is the baseline.
-
-    Args:
-        names: all of them.
-        args: with ``without`` and ``device``.
+    """Returns the systems that ``--without`` leaves and that can run on the device; the first one is the baseline.
 
     Raises:
         ValueError: if a name is unknown, or none is left.

@@ -86,12 +86,7 @@ class TrainingStep:
 
 
 def make_optimizer(parameters: list[torch.nn.Parameter], args: argparse.Namespace) -> FairseqOptimizer:
-    """Builds Adam as fairseq-train does, in half precision for a copy of the weights in float32.
-
-    Args:
-        parameters: to be learned.
-        args: ``device`` and ``dtype``.
-    """
+    """Builds Adam as fairseq-train does, in half precision for a copy of the weights in float32."""
     config = OmegaConf.structured(FairseqConfig)
     config.optimizer = OmegaConf.structured(FairseqAdamConfig(_name="adam", adam_betas="(0.9, 0.98)", lr=[1e-4]))
     if args.dtype == torch.float32:

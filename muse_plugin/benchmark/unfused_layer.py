@@ -23,11 +23,7 @@ from muse_plugin.ops.dynamic_conv import dynamic_conv
 
 
 class UnfusedLayer(nn.Module):
-    """A parallel layer of the published branches, computed plainly; for whole sentences, not step by step.
-
-    Args:
-        layer: whose parameters are used.
-    """
+    """A parallel layer of the published branches, computed plainly on its parameters; for whole sentences."""
 
     def __init__(self, layer: ParallelLayer) -> None:
         super().__init__()

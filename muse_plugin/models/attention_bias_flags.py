@@ -238,12 +238,7 @@ def parse_biases(text: str, side: str) -> list[str]:
 
 
 def parse_scales(text: str, side: str, radii: bool = False) -> list[Scale]:
-    """Reads scales, comma-separated: integers, N/r for the length of the sentence divided by r, and all.
-
-    Args:
-        text: the flag's value.
-        side: "encoder" or "decoder".
-        radii: the numbers are radii.
+    """Reads scales, comma-separated: integers (widths or radii), N/r for the sentence's length divided by r, and all.
 
     Raises:
         ValueError: if one cannot be read or is not possible, or if they do not grow.

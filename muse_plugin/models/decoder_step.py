@@ -21,11 +21,7 @@ from muse_plugin.modules.staged_layer import StagedLayer
 
 
 class Embedding(nn.Module):
-    """Tokens and positions to the input of the layers, as fairseq's encoder or decoder embeds them.
-
-    Args:
-        side: the encoder or decoder, whose modules these are.
-    """
+    """Tokens and positions to the input of the layers, as fairseq's encoder or decoder ``side`` embeds them."""
 
     def __init__(self, side: Any) -> None:
         super().__init__()
@@ -57,11 +53,7 @@ def _make_position_table(side: Any) -> Optional[Tensor]:
 
 
 class DecoderStep(nn.Module):
-    """The last token of each hypothesis to the state that the output layer reads.
-
-    Args:
-        decoder: whose modules these are.
-    """
+    """The last token of each hypothesis to the state that the output layer reads, by the modules of a decoder."""
 
     def __init__(self, decoder: Any) -> None:
         super().__init__()

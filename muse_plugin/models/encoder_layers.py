@@ -51,12 +51,7 @@ def build_sentence_layer(cfg: Any, bias: Optional[BiasPlan]) -> SentenceLayer:
 
 
 def encoder_layer_faults(cfg: Any, config_class: Any) -> list[str]:
-    """One sentence for each flag that does not go with ``--encoder-layer-type``.
-
-    Args:
-        cfg: flags by their flat names.
-        config_class: has their defaults.
-    """
+    """One sentence for each flag that does not go with ``--encoder-layer-type``; ``config_class`` has the defaults."""
     kind = find_layer_type(cfg, "encoder")
     idle = [] if kind == MULTI_SCALE else ["encoder_head_dim"]
     faults = []

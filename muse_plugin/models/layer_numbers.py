@@ -4,18 +4,10 @@ from __future__ import annotations
 
 
 def parse_layer_numbers(text: str | None, layers: int, flag: str) -> list[int]:
-    """Reads numbers of layers, comma-separated and counted from 0; None stands for all.
-
-    Args:
-        text: the flag's value.
-        layers: how many there are.
-        flag: the flag's name, for messages.
-
-    Returns:
-        The numbers, from the lowest.
+    """Reads numbers of layers, comma-separated and counted from 0; None stands for all. Returns them from the lowest.
 
     Raises:
-        ValueError: if an entry is no layer number, or occurs twice.
+        ValueError: if an entry is no layer number, or occurs twice; it names the flag.
     """
     if not text:
         return list(range(layers))

@@ -37,12 +37,7 @@ class MultiScaleTransformerConfig(EncoderAttentionBiasFlags, SentenceModelConfig
 
 
 class MultiScaleEncoder(nn.Module):
-    """A stack of multi-scale layers.
-
-    Args:
-        layers: from the bottom.
-        output_size: width of the states.
-    """
+    """A stack of multi-scale layers, from the bottom."""
 
     def __init__(self, layers: list[MultiScaleLayer], output_size: int) -> None:
         super().__init__()

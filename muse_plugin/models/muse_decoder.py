@@ -278,11 +278,8 @@ class MuseDecoder(ParallelLayers, InferenceForm, TransformerDecoderBase):
 class _PackedDecoder:
     """What a decoder has for inference besides its layers.
 
-    Args:
-        decoder: whose output layer is copied.
-
     Attributes:
-        project: the output layer; None where there is another one.
+        project: a copy of the output layer; None where there is another one.
         steps: of static shapes.
     """
 

@@ -240,9 +240,6 @@ def _refused_flags(cfg: Any) -> list[str]:
 def check_supervision(cfg: Any) -> None:
     """Checks that there is always a cross-attention that a loss can compare with word alignments.
 
-    Args:
-        cfg: flags by their flat names, already checked by ``check_config``.
-
     Raises:
         ValueError: if there is none in a layer, or if layers are left out at random.
     """

@@ -109,9 +109,6 @@ def watch_attention(
         modules: those that are wanted.
         receive: called with the place in ``modules`` and the weights, whenever one of them runs.
         weigh: gives the weights of a module, from it and what it is called with.
-
-    Yields:
-        None.
     """
 
     def show(number: int, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -106,12 +106,7 @@ class MultiScaleWindows(AttentionBias):
 
 
 def check_scale(scale: Scale, causal: bool = False, scales_are_radii: bool = False) -> None:
-    """Checks one scale.
-
-    Args:
-        scale: what to check.
-        causal: the window ends at the query.
-        scales_are_radii: the number is a radius.
+    """Checks one scale; arguments as of ``MultiScaleWindows``.
 
     Raises:
         ValueError: see ``MultiScaleWindows``.

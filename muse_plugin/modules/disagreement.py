@@ -66,14 +66,7 @@ PENALTIES: dict[str, Callable[[Heads], Tensor]] = {
 
 
 def penalize(heads: Heads, kind: str) -> Tensor:
-    """The penalty of a name: "penal" (``attention_overlap``) or "emb" (``vector_similarity``).
-
-    Args:
-        heads: of ``AttentionHeads``.
-        kind: a key of ``PENALTIES``.
-
-    Returns:
-        Shape (B,).
+    """The penalty of a name, shape (B,): "penal" (``attention_overlap``) or "emb" (``vector_similarity``).
 
     Raises:
         ValueError: if the name is unknown.

@@ -185,7 +185,6 @@ class DynamicConv(_HeadConv):
         embed_dim: width C; divisible by ``num_heads``.
         num_heads: number of kernels H; C / H neighbouring channels share one.
         kernel_sizes: see ``GatedConv``, as are the remaining options.
-        **options: see ``GatedConv``.
     """
 
     has_logits = True
@@ -281,7 +280,6 @@ class StaticConv(GatedConv):
         kernel_sizes: see ``GatedConv``, as are the remaining options.
         depthwise: one kernel per channel (a depth-wise separable convolution together with the output projection)
             instead of a full C x C kernel per tap.
-        **options: see ``GatedConv``.
     """
 
     def __init__(

@@ -245,13 +245,10 @@ class HeadWiseMatch(nn.Module):
     def winning_heads(self, first: Tensor, second: Tensor) -> Tensor:
         """How much of each layer's maximum is each head's: the share of channels in which it is the largest.
 
-        Args:
-            first: see ``forward``.
-            second: see ``forward``.
-
         Returns:
-            Shares, shape (B, L, H); each layer's sum to 1 (without hierarchy, those of all layers together). Channels
-            that are zero in all heads belong to none, so that a sum can be less than 1.
+            Shares for arguments of ``forward``, shape (B, L, H); each layer's sum to 1 (without hierarchy, those of all
+                layers
+            together). Channels that are zero in all heads belong to none, so that a sum can be less than 1.
 
         Raises:
             ValueError: if heads are not aggregated by their maximum.

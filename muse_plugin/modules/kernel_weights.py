@@ -56,11 +56,7 @@ def _weigh(module: HeadConv, projected: Mapping[str, Tensor], context: LayerCont
 
 
 class MeanKernel:
-    """The mean of the kernels of one module over the words of a corpus.
-
-    Args:
-        module: whose kernels they are.
-    """
+    """The mean of the kernels of one module over the words of a corpus."""
 
     def __init__(self, module: HeadConv) -> None:
         self.kernel_sizes = module.kernel_sizes

@@ -12,12 +12,7 @@ from muse_plugin.modules.attends import HeadSource
 
 
 def find_later(encoder: nn.Module, source: HeadSource) -> list[nn.Parameter]:
-    """The parameters of an encoder that are above heads, or next to them.
-
-    Args:
-        encoder: a module made of parts like those of this package.
-        source: of its ``find_head_sources``.
-    """
+    """The parameters of an encoder that are above the heads of one of its ``find_head_sources``, or next to them."""
     path = next(name for name, module in encoder.named_modules() if module is source.module).split(".")
     later = list(source.module.parameters()) if source.is_input else []
     module = encoder

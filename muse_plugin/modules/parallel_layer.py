@@ -255,11 +255,7 @@ class ParallelLayer(InferenceForm, RetainsDropout):
 
 
 class _PackedProjections:
-    """Input and output projection of a layer in the form for inference: one product each.
-
-    Args:
-        layer: whose parameters are copied.
-    """
+    """The projections of a layer in the form for inference, as copies: one product in, one product out."""
 
     def __init__(self, layer: ParallelLayer) -> None:
         sizes = [p.size for p in layer.projections]

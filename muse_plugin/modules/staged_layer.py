@@ -16,9 +16,6 @@ class StagedLayer(nn.Module):
 
     Stages of one branch each, self-attention before feed-forward, are the Transformer (arXiv:1706.03762); one stage of
     several branches is the MUSE layer.
-
-    Args:
-        stages: what runs, from the first.
     """
 
     def __init__(self, stages: Sequence[ParallelLayer]) -> None:

@@ -24,9 +24,6 @@ class TextPipelineConfig(FairseqDataclass):
 class TextPipelineTokenizer:
     """Raw source text in, plain target text out.
 
-    Args:
-        cfg: has the folder.
-
     Raises:
         ValueError: if no folder is given.
         FileNotFoundError: if there is no text pipeline in it.

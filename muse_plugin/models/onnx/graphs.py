@@ -29,10 +29,7 @@ from muse_plugin.modules.parallel_layer import ParallelLayer
 
 
 def make_graphs(model: Any) -> tuple[EncoderGraph, StepGraph]:
-    """Makes the two graphs of a model, which is not changed.
-
-    Args:
-        model: a fairseq encoder-decoder: MUSE in every variant, or fairseq's Transformer.
+    """Makes the two graphs of a model, which is not changed: MUSE in every variant, or fairseq's Transformer.
 
     Raises:
         NotImplementedError: if it is of another kind.
@@ -76,12 +73,7 @@ def _merge_kernels(conv: StaticConv) -> None:
 
 
 class EncoderGraph(nn.Module):
-    """Tokens to the keys and values that each cross-attention of the decoder reads.
-
-    Args:
-        encoder: embeddings, positions and norms are read from it.
-        layers: of the encoder, prepared.
-        decoder_layers: those of the decoder, prepared.
+    """Tokens to the keys and values that each cross-attention reads, by layers of ``_prepare_layers``.
 
     Attributes:
         outputs: names of the results after the padding.
@@ -124,11 +116,7 @@ class EncoderGraph(nn.Module):
 
 
 class StepGraph(nn.Module):
-    """One token of each hypothesis to the log-probabilities of the next one.
-
-    Args:
-        decoder: embeddings, positions, norms and output layer are read from it.
-        layers: of the decoder, prepared.
+    """One token of each hypothesis to log-probabilities of the next one, by layers of ``_prepare_layers``.
 
     Attributes:
         encoder_names: names of the encoder's keys and values, as ``EncoderGraph.outputs``.

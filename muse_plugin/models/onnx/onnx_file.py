@@ -25,10 +25,6 @@ ENCODER_NAME, STEP_NAME = "encoder.onnx", "decoder_step.onnx"
 def write_encoder(graph: EncoderGraph, path: Path) -> None:
     """Writes the encoder: ``tokens`` to ``padding`` and ``graph.outputs``.
 
-    Args:
-        graph: what is written.
-        path: the file.
-
     Raises:
         ImportError: if the package onnx is missing.
         NotImplementedError: if a part of the model cannot be said in ONNX.
@@ -174,10 +170,6 @@ def _add_choice(model: Any, all_words: bool) -> None:
 
 def round_to_int8(source: Path, target: Path) -> None:
     """Writes a graph whose matrix products have 8-bit weights, one scale a column, and inputs rounded at run time.
-
-    Args:
-        source: the graph in float32.
-        target: the file to write.
 
     Raises:
         ImportError: if the package onnxruntime is missing.

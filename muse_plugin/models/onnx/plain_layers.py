@@ -23,11 +23,8 @@ _ADDED = ("attn_ln", "c_attn", "ffn_layernorm", "w_resid")
 def from_fairseq(layer: nn.Module) -> StagedLayer:
     """Turns a layer of fairseq's Transformer into stages of one branch each, with copies of its parameters.
 
-    Args:
-        layer: of an encoder, or of a decoder with cross-attention.
-
     Raises:
-        NotImplementedError: if the layer computes something else, with the reason as half a sentence.
+        NotImplementedError: if it computes something else or lacks cross-attention, with the reason as half a sentence.
     """
     if not isinstance(layer, (TransformerEncoderLayerBase, TransformerDecoderLayerBase)):
         raise NotImplementedError(f"it has layers of the kind {type(layer).__name__}")

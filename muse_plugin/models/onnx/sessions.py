@@ -39,10 +39,7 @@ def check_place(tensor: Tensor) -> None:
 
 
 class _Session:
-    """A graph, ready to run.
-
-    Args:
-        path: its file, not needed any more afterwards.
+    """A graph, ready to run; its file is not needed any more then.
 
     Attributes:
         graph: the session of onnxruntime.
@@ -69,15 +66,7 @@ class _Session:
 
 
 class OnnxEncoder(FairseqEncoder):
-    """An encoder whose results are what ``EncoderGraph`` returns.
-
-    Args:
-        encoder: whose place it takes.
-        path: of the graph.
-
-    Attributes:
-        session: the graph.
-    """
+    """Takes the place of an encoder: its results are what ``EncoderGraph``, written to a file, returns."""
 
     def __init__(self, encoder: Any, path: Path) -> None:
         super().__init__(encoder.dictionary)
@@ -118,17 +107,7 @@ class _State:
 
 
 class OnnxDecoder(FairseqIncrementalDecoder):
-    """A decoder that steps through the target in a search.
-
-    Args:
-        decoder: whose place it takes.
-        path: of the graph.
-        history_shapes: see ``StepGraph``.
-
-    Attributes:
-        session: the graph.
-        shapes: ``history_shapes``.
-    """
+    """Takes the place of a decoder in a search: steps through the target by ``StepGraph``, written to a file."""
 
     def __init__(self, decoder: Any, path: Path, history_shapes: Mapping[str, tuple[int, int]]) -> None:
         super().__init__(decoder.dictionary)

@@ -106,10 +106,7 @@ class EpochSegmentation:
         self._finalizer()
 
     def wait(self) -> list[SegmentedText]:
-        """Waits for the processes.
-
-        Returns:
-            Source and target.
+        """Waits for the processes; gives source and target.
 
         Raises:
             RuntimeError: if a process failed or was ended by someone else.
@@ -210,13 +207,7 @@ class BackgroundSegmenter:
         return {**self.__dict__, "running": None}  # a copy in another process has no children
 
     def take(self, epoch: int) -> list[SegmentedText]:
-        """Waits until an epoch is segmented, and starts on the one after it.
-
-        Args:
-            epoch: counted from 1.
-
-        Returns:
-            Source and target.
+        """Waits until an epoch, counted from 1, is segmented, and starts on the next one; gives source and target.
 
         Raises:
             RuntimeError: if a process failed, or the text has changed.

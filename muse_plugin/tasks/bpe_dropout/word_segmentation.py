@@ -140,15 +140,7 @@ class SentencePieceModel:
 
 
 class PieceMerger(LineSegmenter):
-    """Segments words as ``LineSegmenter`` does, by the merges of a BPE model of SentencePiece.
-
-    Args:
-        model: the model.
-        indices: see ``LineSegmenter``, like all that follow.
-        unknown: id for symbols that are not in ``indices``.
-        end: id that ends each line.
-        dropout: probability in [0, 1) of leaving out a merge.
-    """
+    """Segments words as ``LineSegmenter`` does, with its arguments, by the merges of a BPE model of SentencePiece."""
 
     def __init__(
         self, model: SentencePieceModel, indices: dict[str, int], unknown: int, end: int, dropout: float
