@@ -39,7 +39,4 @@ class DirectionalAttentionNetworkModel(SentenceModel):
     def build_encoder(cls, cfg: Namespace) -> TwoDirections:
         """See ``SentenceModel.build_encoder``."""
         width = cfg.encoder_embed_dim
-        return TwoDirections(
-            DirectionalAttention(width, width, "forward", dropout=cfg.dropout),
-            DirectionalAttention(width, width, "backward", dropout=cfg.dropout),
-        )
+        return TwoDirections(*(DirectionalAttention(width, width, way, cfg.dropout) for way in ("forward", "backward")))

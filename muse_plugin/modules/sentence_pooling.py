@@ -71,12 +71,9 @@ class SentencePooling(nn.Module):
     """One vector per sentence.
 
     Args:
-        kind: "max", "mean"; "cls" (the state of the classification token, which comes first); "cls_max" (the mean of
-            that and of the maximum, which includes it: arXiv:1912.00544 combines the two without saying how);
-            "cls_max_concat" (side by side); "source_to_token" (attention with a weight per word and channel, see
-            ``SourceToToken``); "source_to_token_max" (that and the maximum side by side, arXiv:1712.02047);
-            "low_rank_attention" and "structured_attention" (several heads side by side, see ``LowRankAttention`` and
-            ``StructuredAttention``).
+        kind: one of ``POOLINGS``, by its parts; "cls" is the state of the classification token, which comes first.
+            "cls_max" is the mean of that and of the maximum, which includes it (arXiv:1912.00544 combines the two
+            without saying how); others are side by side, such as "source_to_token_max" (arXiv:1712.02047).
         width: C of the states.
         settings: further arguments of the parts, by the name of the part.
 

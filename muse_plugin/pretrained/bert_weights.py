@@ -17,6 +17,7 @@ from muse_plugin.pretrained.torch_files import check_stored_whole, check_torch_f
 
 CONFIG_NAME = "config.json"
 WEIGHT_NAMES = ("model.safetensors", "pytorch_model.bin")
+_RULE = f"--bert-dir must name a folder with {CONFIG_NAME} and {' or '.join(WEIGHT_NAMES)}"
 
 # Ours by theirs, next to the layers.
 _EMBEDDINGS = {
@@ -52,9 +53,7 @@ def read_bert_sizes(folder: Path) -> BertSizes:
     """
     path = folder / CONFIG_NAME
     if not path.is_file():
-        raise FileNotFoundError(
-            f"--bert-dir must name a folder with {CONFIG_NAME} and {' or '.join(WEIGHT_NAMES)}, but there is no {path}."
-        )
+        raise FileNotFoundError(f"{_RULE}, but there is no {path}.")
     weights = _find_weights(folder)
     if path.stat().st_size > _LONGEST_CONFIG:
         raise ValueError(f"{path} must have at most {_LONGEST_CONFIG:,} bytes, but it has {path.stat().st_size:,}.")
@@ -174,10 +173,7 @@ def load_bert_weights(encoder: BertEncoder, folder: Path) -> None:
 def _find_weights(folder: Path) -> Path:
     path = next((folder / name for name in WEIGHT_NAMES if (folder / name).is_file()), None)
     if path is None:
-        raise FileNotFoundError(
-            f"--bert-dir must name a folder with {CONFIG_NAME} and {' or '.join(WEIGHT_NAMES)}, but {folder} has no "
-            "parameters."
-        )
+        raise FileNotFoundError(f"{_RULE}, but {folder} has no parameters.")
     return path
 
 
