@@ -36,5 +36,7 @@ def check_bio(tags: Sequence[str], lines: Sequence[int], path: Path, repair: boo
             f"with --tags bio a tag {tag} must follow B-{tag[2:]} or I-{tag[2:]}, but in line {lines[bad[0]]} of "
             f"{path} it follows {previous}; correct the file or give --bad-tags repair."
         )
-    repaired = [f"B-{tag[2:]}" if i in set(bad) else tag for i, tag in enumerate(tags)]
+    repaired = list(tags)
+    for place in bad:
+        repaired[place] = f"B-{tags[place][2:]}"
     return repaired, len(bad)
