@@ -259,9 +259,15 @@ class SentenceModel(BaseFairseqModel):
     ) -> Prediction:
         """Scores classes or tags, or predicts numbers.
 
-        Arguments are those of ``encode``, and in ``pair_...`` those of the second sentences; None for single ones. For
-        the losses of a conditional random field, ``target`` has tags, shape (B, T), -1 at padding. ``disagreement`` is
-        the penalty to compute, see ``penalize``; None for none.
+        Args:
+            src_tokens: see ``encode``.
+            src_lengths: see ``encode``.
+            src_characters: see ``encode``.
+            pair_tokens: the second sentence of each pair; None for single sentences.
+            pair_lengths: of the second sentences.
+            pair_characters: of the second sentences.
+            target: tags, shape (B, T), -1 at padding; only for the losses of a conditional random field.
+            disagreement: the penalty to compute, see ``penalize``; None for none.
 
         Raises:
             ValueError: if a penalty is asked for, but the pooling has no heads or the penalty is unknown.

@@ -247,8 +247,7 @@ class HeadWiseMatch(nn.Module):
 
         Returns:
             Shares for arguments of ``forward``, shape (B, L, H); each layer's sum to 1 (without hierarchy, those of all
-                layers
-            together). Channels that are zero in all heads belong to none, so that a sum can be less than 1.
+            layers together). Channels that are zero in all heads belong to none, so that a sum can be less than 1.
 
         Raises:
             ValueError: if heads are not aggregated by their maximum.
