@@ -4,8 +4,8 @@
 #   DATASET=r8 FOLDS=3 bash examples/documents/evaluate.sh      the same settings as for train.sh
 #
 # Writes RUN/results/valid.json and test.json, and WORK_DIR/<data set>/RESULTS.md (with FOLDS=3 .../folds3/RESULTS.md; HEADS,
-# DISAGREEMENT, BASELINE and other vectors are part of the name): accuracy on the test documents over folds and seeds, that of the run with the
-# best validation, and the published number (compare.py).
+# DISAGREEMENT, BASELINE and other vectors are part of the name): accuracy on the test documents over folds and seeds, that of the
+# run with the best validation, and the published number (compare.py).
 # Arguments go to `muse-plugin score-labels`: --length-buckets 50,100,200
 set -euo pipefail
 # shellcheck source=examples/documents/common.sh

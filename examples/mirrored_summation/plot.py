@@ -97,7 +97,7 @@ def read_results(paths: list[Path]) -> Results:
             errors[system].append(error)
             kinds.add(kind)
             trainings.append(training)
-    results_table.check_alike(trainings, sorted({name for training in trainings for name in training}))
+    results_table.check_alike(trainings, TRAINING)
     if len(kinds) > 1:
         raise ValueError(f"all files must have the same sizes, but they have {sorted(kinds)}.")
     (kind,) = kinds
@@ -112,7 +112,7 @@ def read_results(paths: list[Path]) -> Results:
 def parse_run(record: dict[str, Any]) -> tuple[tuple[str, int], float, tuple[Any, ...], dict[str, str]]:
     """Model and K, the error, the sizes, the length third, and how it was trained."""
     settings = record["settings"]
-    training = {name: settings[name] for name in TRAINING if name in settings}
+    training = {name: str(settings.get(name, "")) for name in TRAINING}
     kind = settings["profile"], settings["sentences"], int(settings["length"]), settings["vector"], settings["width"]
     return (settings["model"], int(settings["terms"])), float(record["scores"]["mse"]["mean"]), kind, training
 

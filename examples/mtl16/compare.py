@@ -87,12 +87,7 @@ def check_settings(runs: list[Run]) -> None:
     """
     names = sorted({name for run in runs for name in run.settings if not name.startswith("seconds_")} - set(VARYING))
     results_table.check_alike([run.settings for run in runs], names)
-    seen = set()
-    for run in runs:
-        key = (run.model, run.domain, run.seed)
-        if key in seen:
-            raise ValueError(f"{run.model} on {run.domain} with seed {run.seed} is there twice; give it once.")
-        seen.add(key)
+    results_table.check_once(f"{run.model} on {run.domain} with seed {run.seed}" for run in runs)
     for domain in {run.domain for run in runs}:
         if len({run.test for run in runs if run.domain == domain}) > 1:
             raise ValueError(f"{domain} has results on its official and on a held-out test set; give one of them.")

@@ -498,10 +498,10 @@ limit_lines() { # limit_lines N: the first N lines in a trial, all otherwise
 }
 
 expect_lines() { # expect_lines FILE N: refuses a file that does not have N lines, but in a trial
-  local have place=${1%/*}
+  local have
   have=$(wc -l <"$1")
   if [[ "$trial" != 1 ]] && ((have != $2)); then
-    fail "$1 must have $2 lines, but has $((have)); the original files are not those of this recipe, or a step was interrupted: delete ${place%/*} and run again."
+    fail "$1 must have $2 lines, but has $((have)); the original files are not those of this recipe, or a step was interrupted: delete $(dirname "${1%/*}") and run again."
   fi
 }
 

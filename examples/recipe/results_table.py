@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import mean
@@ -133,13 +133,10 @@ def make_table(results: list[Result]) -> str:
         ValueError: if a run is there twice, or scores by length have other bounds.
     """
     rows: dict[tuple, list[Result]] = defaultdict(list)
-    seen = set()
     for result in results:
         rows[result.group].append(result)
-        run = (result.group, result.seed, result.test_set)
-        if run in seen:
-            raise ValueError(f"a run with seed {result.seed} is there twice for {result.test_set}; give it once.")
-        seen.add(run)
+    for members in rows.values():
+        check_once(f"a run with seed {result.seed} on {result.test_set}" for result in members)
     tests = list(dict.fromkeys(result.test_set for result in results))
     keys = dict.fromkeys(key for result in results for key, _ in result.group)
     # A switch that a run does not know was off, unless nothing else would tell two rows apart.
@@ -200,6 +197,17 @@ def check_alike(records: Iterable[dict[str, str]], names: Iterable[str]) -> None
                 f"runs must have the same settings to be compared, but {name} is {' and '.join(map(repr, values))}; "
                 "give fewer files."
             )
+
+
+def check_once(runs: Iterable[str]) -> None:
+    """Checks that no run is there twice, by what messages call it.
+
+    Raises:
+        ValueError: if one is.
+    """
+    for run, times in Counter(runs).items():
+        if times > 1:
+            raise ValueError(f"{run} is there twice; give it once.")
 
 
 def has_lengths(record: dict[str, Any]) -> bool:

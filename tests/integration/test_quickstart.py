@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 
 import pytest
-from support.helpers import REPOSITORY, assert_refused, load_program, recipe_environment
+from support.helpers import REPOSITORY, assert_refused, load_program, recipe_environment, run_command
 from support.recipes import WRITE_DOWN, parse_call, read_calls, run_recipe, run_written_down
 
 QUICKSTART = REPOSITORY / "examples" / "quickstart"
@@ -63,10 +63,8 @@ def test_no_sentence_is_in_two_parts_even_with_other_case_or_punctuation(selecti
     ],
 )
 def test_a_file_that_is_missing_is_named(tmp_path, program, words):
-    command = [sys.executable, str(QUICKSTART / f"{program}.py"), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
-    assert_refused(done, f"{program}: error: ")
-    assert "nowhere" in done.stderr
+    done = run_command([sys.executable, str(QUICKSTART / f"{program}.py"), *words], tmp_path)
+    assert_refused(done, f"{program}: error: ", "nowhere")
 
 
 def test_family_holds_all_pairs_that_share_a_sentence(selection):

@@ -8,11 +8,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Optional
 
+import pytest
 import torch
 from support.warm_python import find_programs, find_python
 from torch import Tensor
@@ -124,6 +125,13 @@ def run_command(
     return subprocess.run(
         command, cwd=cwd, env=env, input=input, capture_output=True, text=True, timeout=timeout, check=False
     )
+
+
+def sentences_of(call: Callable[..., Any], *words: object, **flags: object) -> list[str]:
+    """The sentences, one per line, of the ValueError that a call ends with."""
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        call(*words, **flags)
+    return str(caught.value).splitlines()
 
 
 def assert_refused(done: "subprocess.CompletedProcess[str]", *sentences: str) -> None:

@@ -29,21 +29,32 @@ def make_states(shift=0.0, filling=50.0, longer=0):
     return rows, batch, mask
 
 
+def attend_by_hand(pooling, row):
+    """The part with parameters, for one sentence: see test_source_to_token.py for its own equations."""
+    (part,) = (part for part in pooling.parts if hasattr(part, "scores"))
+    scores = part.scores(torch.nn.functional.elu(part.hidden(row)))
+    weights = [[float(torch.exp(score[channel])) for score in scores] for channel in range(4)]
+    return torch.tensor(
+        [sum(w * float(s[c]) for w, s in zip(weights[c], row, strict=True)) / sum(weights[c]) for c in range(4)]
+    )
+
+
 def by_hand(pooling, row):
-    """Attention is computed by hand in test_source_to_token.py, test_low_rank_attention.py and their like."""
+    if pooling.has_heads:
+        return (
+            pooling.parts[0](row[None]).vectors[0].flatten()
+        )  # by hand in test_low_rank_attention.py, test_structured_attention.py
+    if pooling.kind.startswith("source_to_token"):
+        attended = attend_by_hand(pooling, row)
+        return torch.cat([attended, row.amax(0)]) if pooling.kind.endswith("max") else attended
     highest = torch.tensor([max(float(state[channel]) for state in row) for channel in range(row.shape[1])])
     average = torch.tensor([sum(float(state[channel]) for state in row) / len(row) for channel in range(row.shape[1])])
-    first = pooling.parts[0](row[None])
-    if pooling.has_heads:
-        return first.vectors.flatten()
     return {
         "max": highest,
         "mean": average,
         "cls": row[0],
         "cls_max": (row[0] + highest) / 2,
         "cls_max_concat": torch.cat([row[0], highest]),
-        "source_to_token": first[0],
-        "source_to_token_max": torch.cat([first[0], highest]),
     }[pooling.kind]
 
 

@@ -1,11 +1,10 @@
 """What the recipe of distillation trains, gathers and draws."""
 
 import json
-import subprocess
 import sys
 
 import pytest
-from support.helpers import assert_refused, load_program
+from support.helpers import assert_refused, load_program, run_command
 from support.recipes import EXAMPLES, read_settings, run_written_down
 
 gather = load_program(EXAMPLES / "distill" / "gather.py")
@@ -142,5 +141,5 @@ def test_files_and_numbers_that_do_not_fit_are_refused(tmp_path, monkeypatch, ca
 def test_a_missing_text_is_named(tmp_path):
     words = ["a=b", "--source", "nowhere", "--reference", "nowhere"]
     program = str(EXAMPLES / "distill" / "frontier.py")
-    done = subprocess.run([sys.executable, program, *words], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = run_command([sys.executable, program, *words], tmp_path)
     assert_refused(done, "frontier: error: ", "nowhere")

@@ -157,7 +157,7 @@ def test_another_file_is_refused(tmp_path, results_table, name, text, fault):
 
 def test_a_run_that_is_there_twice_is_refused(tmp_path, results_table):
     path = make(tmp_path, "a", 40.0)
-    with pytest.raises(ValueError, match=r"^a run with seed 1 is there twice for test_a; give it once\.$"):
+    with pytest.raises(ValueError, match=r"^a run with seed 1 on test_a is there twice; give it once\.$"):
         tabulate(results_table, [path, path])
 
 
